@@ -1,0 +1,37 @@
+// Files: read-only mappings, whole reads with a limit, and writes that never leave a half file under the final name.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "danqing/result.h"
+
+namespace danqing {
+
+/// A file mapped read-only. Movable; the bytes stay valid while the object lives. Thread-safe for reading.
+class MappedFile {
+ public:
+  static Result<std::shared_ptr<const MappedFile>> open(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  MappedFile() = default;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  std::filesystem::path path_;
+};
+
+/// The whole file as text; refuses more than `limit` bytes.
+Result<std::string> read_text(const std::filesystem::path& path, size_t limit = size_t{256} << 20);
+
+/// Writes beside the target and renames. `overwrite` false: an existing file is an error (checked atomically).
+Result<void> write_file(const std::filesystem::path& path, std::string_view bytes, bool overwrite = true);
+
+}  // namespace danqing

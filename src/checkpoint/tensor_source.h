@@ -1,0 +1,73 @@
+// An opened set of named tensors: one safetensors file, a sharded directory with its index, or one GGUF file.
+// Role: everything about a foreign file is checked here, once, before anybody reads data: header sizes, JSON types,
+// dtypes, byte spans against the file's length, overlaps, duplicates, shards against the index.
+// Thread rule: immutable after open(); any number of threads may read.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/file.h"
+#include "base/tensor.h"
+
+namespace danqing {
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;           ///< torch order (GGUF's reversed sizes are already turned round)
+  uint32_t file = 0;     ///< index into TensorSource::files()
+  uint64_t offset = 0;   ///< from the start of the file
+  uint64_t bytes = 0;
+};
+
+class TensorSource {
+ public:
+  enum class Format { safetensors, gguf };
+
+  /// `path`: a .safetensors or .gguf file (recognised by content, not by name), an index json, or a directory holding
+  /// one model (`*.safetensors.index.json` + shards, or exactly one weights file).
+  /// Errors (bad_input): missing, truncated, Git LFS pointer, HTML page, unknown dtype, bad spans, shard problems.
+  static Result<std::shared_ptr<const TensorSource>> open(const std::filesystem::path& path);
+
+  /// For synthetic weights and tests: tensors that live in memory owned by the source.
+  static std::shared_ptr<const TensorSource> from_memory(std::vector<TensorInfo> tensors, std::vector<std::byte> storage);
+
+  Format format() const { return format_; }
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  const TensorInfo* find(std::string_view name) const;
+  /// The stored bytes, mapped; valid while this source lives.
+  std::span<const std::byte> bytes(const TensorInfo& t) const;
+  const std::vector<std::filesystem::path>& files() const { return files_; }
+  /// safetensors `__metadata__`, or GGUF key/values as text (arrays shortened).
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  friend class SourceBuilder;
+  TensorSource() = default;
+  Format format_ = Format::safetensors;
+  std::filesystem::path path_;
+  std::vector<std::filesystem::path> files_;
+  std::vector<std::shared_ptr<const MappedFile>> maps_;
+  std::vector<std::byte> storage_;
+  std::vector<TensorInfo> tensors_;
+  std::unordered_map<std::string_view, size_t> by_name_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// Widens plain (unquantised) stored values to f32. Sizes must agree. f64, i64.. are rounded to f32.
+/// Quantised types are decoded by device/dequantize.h, since ggml knows them.
+Result<void> decode_f32(DType dtype, std::span<const std::byte> stored, std::span<float> out);
+/// Whole tensor as f32 (plain types only).
+Result<Tensor> read_f32(const TensorSource& source, std::string_view name);
+/// Integer tensor (i32, i64, u8, ...) as int64, for token ids and lengths.
+Result<std::vector<int64_t>> read_integers(const TensorSource& source, std::string_view name);
+
+}  // namespace danqing

@@ -1,0 +1,15 @@
+// Stored values of any dtype to f32, the quantised ones through ggml's own tables; and f32 to any dtype.
+#pragma once
+#include <span>
+
+#include "base/dtype.h"
+#include "danqing/result.h"
+
+namespace danqing {
+
+/// `stored` holds whole blocks; out.size() elements. Covers plain types too (checkpoint/decode_f32).
+Result<void> dequantize(DType dtype, std::span<const std::byte> stored, std::span<float> out);
+/// Rows of `row` elements to plain or quantised bytes; error if the row is no multiple of the block.
+Result<void> quantize(DType dtype, std::span<const float> values, int64_t row, std::span<std::byte> out);
+
+}  // namespace danqing

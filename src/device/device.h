@@ -1,0 +1,63 @@
+// A place to compute: the CPU or a card, opened through ggml. Owns the backend; knows its memory; counts what is allocated.
+// Thread rule: list_devices() from anywhere; one Device computes for one thread at a time.
+#pragma once
+#include <ggml-backend.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "danqing/result.h"
+
+namespace danqing {
+
+struct DeviceInfo {
+  std::string name;         ///< "cpu", "vulkan0", "hip0", "cuda0"
+  std::string backend;      ///< "CPU", "Vulkan", "HIP", "CUDA"
+  std::string description;  ///< the card's or the processor's name
+  uint64_t memory_total = 0, memory_free = 0;   ///< bytes; the host's for the CPU
+};
+std::vector<DeviceInfo> list_devices();
+std::string ggml_version_text();                ///< "0.20.2"
+std::string cpu_features();                     ///< "AVX2 FMA F16C AVX512 ..." as the processor reports
+
+struct DeviceOptions {
+  int threads = 0;          ///< CPU threads; 0 = the physical cores this process may use (affinity, cgroup quota)
+};
+
+class Device {
+ public:
+  /// "auto" (best card, else the CPU), or a name from list_devices(). Unknown names are usage errors listing the known.
+  static Result<std::shared_ptr<Device>> open(std::string_view name, const DeviceOptions& options = {});
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const DeviceInfo& info() const { return info_; }
+  int threads() const { return threads_; }
+  bool is_cpu() const { return is_cpu_; }
+  ggml_backend_t backend() const { return backend_; }
+  ggml_backend_buffer_type_t buffer_type() const;
+
+  /// The one place that allocates device memory. Null result never; error does_not_fit names the bytes.
+  struct BufferDeleter {
+    Device* device;
+    void operator()(ggml_backend_buffer_t b) const;
+  };
+  using Buffer = std::unique_ptr<struct ggml_backend_buffer, BufferDeleter>;
+  Result<Buffer> allocate(size_t bytes, std::string_view what);
+  uint64_t allocated() const { return allocated_; }
+  uint64_t peak_allocated() const { return peak_; }
+
+ private:
+  Device() = default;
+  DeviceInfo info_;
+  ggml_backend_t backend_ = nullptr;
+  int threads_ = 1;
+  bool is_cpu_ = false;
+  uint64_t allocated_ = 0, peak_ = 0;
+};
+
+}  // namespace danqing
