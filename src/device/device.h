@@ -1,9 +1,11 @@
 // A place to compute: the CPU or a card, opened through ggml. Owns the backend; knows its memory; counts what is allocated.
 // Thread rule: list_devices() from anywhere; one Device computes for one thread at a time.
 #pragma once
+#include <ggml-alloc.h>
 #include <ggml-backend.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,10 +23,10 @@ struct DeviceInfo {
 };
 std::vector<DeviceInfo> list_devices();
 std::string ggml_version_text();                ///< "0.20.2"
-std::string cpu_features();                     ///< "AVX2 FMA F16C AVX512 ..." as the processor reports
+std::string cpu_features();                     ///< "AVX2 FMA F16C AVX512F ..." as the processor reports
 
 struct DeviceOptions {
-  int threads = 0;          ///< CPU threads; 0 = the physical cores this process may use (affinity, cgroup quota)
+  int threads = 0;          ///< CPU threads, 0..512; 0 = the physical cores this process may use (affinity, cgroup quota)
 };
 
 class Device {
@@ -41,23 +43,46 @@ class Device {
   ggml_backend_t backend() const { return backend_; }
   ggml_backend_buffer_type_t buffer_type() const;
 
-  /// The one place that allocates device memory. Null result never; error does_not_fit names the bytes.
+  /// Device memory comes from the next two functions only: both count it, both keep to the limit, neither returns null.
+  /// Error does_not_fit names the bytes and `what`. Buffers must be freed before the Device.
   struct BufferDeleter {
-    Device* device;
+    Device* device = nullptr;
     void operator()(ggml_backend_buffer_t b) const;
   };
   using Buffer = std::unique_ptr<struct ggml_backend_buffer, BufferDeleter>;
   Result<Buffer> allocate(size_t bytes, std::string_view what);
+
+  struct GraphBufferDeleter {
+    Device* device = nullptr;
+    size_t bytes = 0;
+    void operator()(ggml_gallocr* g) const;
+  };
+  /// The compute buffer of one graph; the graph's tensors are placed in it.
+  using GraphBuffer = std::unique_ptr<struct ggml_gallocr, GraphBufferDeleter>;
+  Result<GraphBuffer> allocate_graph(ggml_cgraph* graph, std::string_view what);
+  /// The bytes that allocate_graph would take; allocates nothing.
+  size_t measure_graph(ggml_cgraph* graph) const;
+
   uint64_t allocated() const { return allocated_; }
   uint64_t peak_allocated() const { return peak_; }
+  /// Allocations beyond this many bytes in all fail with does_not_fit.
+  void set_limit(uint64_t bytes) { limit_ = bytes; }
+  /// For tests: the n-th allocation from now (1 = the next one) fails; 0 turns it off.
+  void fail_allocation(int n) { fail_in_ = n; }
+
+  /// Polled between operations on the CPU while a graph runs; null to remove. Ignored by backends without it.
+  void set_abort_callback(ggml_abort_callback callback, void* data) const;
 
  private:
   Device() = default;
+  Result<void> admit(size_t bytes, std::string_view what);
+  void charge(size_t bytes);
   DeviceInfo info_;
   ggml_backend_t backend_ = nullptr;
   int threads_ = 1;
   bool is_cpu_ = false;
-  uint64_t allocated_ = 0, peak_ = 0;
+  uint64_t allocated_ = 0, peak_ = 0, limit_ = std::numeric_limits<uint64_t>::max();
+  int fail_in_ = 0;
 };
 
 }  // namespace danqing
