@@ -50,7 +50,7 @@ struct EnhanceOptions {
   float temperature = 0.6f;        ///< 0 = always the most likely token
   float top_p = 0.95f;
   int top_k = 50;
-  uint64_t seed = 0;
+  std::optional<uint64_t> seed;    ///< empty: the first picture's seed within generate, 0 for enhance
   int max_new_tokens = 512;        ///< the model's own limit may be astronomically large
   int width = 0, height = 0;       ///< told to the enhancer; 0 = the model's default size
 };

@@ -1,0 +1,116 @@
+#include "danqing/engine.h"
+
+#include <exception>
+#include <mutex>
+
+#include "base/log.h"
+#include "base/try.h"
+#include "pipeline/family.h"
+#include "pipeline/generate.h"
+#include "pipeline/metadata.h"
+#include "pipeline/settings.h"
+
+namespace danqing {
+namespace {
+
+/// The outermost wall: memory that runs out inside a library becomes an Error, not an abort.
+template <class F>
+auto guarded(F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::does_not_fit, "[memory] the host ran out of memory; try a smaller size or --dtype bf16");
+  } catch (const std::exception& e) {
+    return fail(ErrorCode::failed, "[engine] {}", e.what());
+  }
+}
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(std::shared_ptr<Device> device, std::unique_ptr<ModelFamily> family, ComputeType type)
+      : device_(std::move(device)), family_(std::move(family)), compute_type_(type) {}
+
+  const ModelInfo& info() const override { return family_->info(); }
+
+  Result<void> check(const GenerateRequest& request) const override {
+    return guarded([&]() -> Result<void> {
+      DQ_TRY([[maybe_unused]] const Settings s, resolve(request, *family_, device_->is_cpu()));
+      return {};
+    });
+  }
+
+  Result<GenerateResult> generate(const GenerateRequest& request, const RunControl& control) override {
+    return guarded([&]() -> Result<GenerateResult> {
+      DQ_TRY(const Settings settings, resolve(request, *family_, device_->is_cpu()));
+      const std::lock_guard lock(mutex_);
+      return danqing::generate(*family_, cache_, request, settings, control, compute_type_);
+    });
+  }
+
+  Result<EnhanceResult> enhance(std::string_view prompt, const EnhanceOptions& options, const RunControl& control) override {
+    return guarded([&]() -> Result<EnhanceResult> {
+      const std::lock_guard lock(mutex_);
+      StageControl stage;
+      stage.cancelled = control.cancelled;
+      stage.on_load = [&](uint64_t done, uint64_t total) {
+        ProgressEvent e{Stage::load};
+        e.step = total ? static_cast<int>(1000 * (static_cast<double>(done) / static_cast<double>(total))) : 1000;
+        e.steps = 1000;
+        if (control.on_progress) control.on_progress(e);
+        return !(control.cancelled && control.cancelled());
+      };
+      return family_->enhance(prompt, options, stage, [&](int done, int cap, const std::string& text) {
+        ProgressEvent e{Stage::enhance};
+        e.step = done, e.steps = cap, e.text = text;
+        if (control.on_progress) control.on_progress(e);
+      });
+    });
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<ModelFamily> family_;
+  ComputeType compute_type_;
+  FeatureCache cache_;
+  std::mutex mutex_;
+};
+
+Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options) {
+  DQ_TRY(Checkpoint checkpoint, open_checkpoint(options.paths));
+  const FamilyEntry* entry = nullptr;
+  std::string known;
+  for (const FamilyEntry& f : families()) {
+    if (f.pipeline_class == checkpoint.pipeline_class) entry = &f;
+    known += (known.empty() ? "" : ", ") + std::string(f.pipeline_class);
+  }
+  if (!entry)
+    return bad_input("[model] {}: expected one of the pipelines that this build runs ({}), got '{}'",
+                     options.paths.model.empty() ? options.paths.transformer.string() : options.paths.model.string(), known,
+                     checkpoint.pipeline_class.empty() ? "unknown" : checkpoint.pipeline_class);
+  DQ_TRY(std::shared_ptr<Device> device, Device::open(options.device, {options.threads}));
+  const ComputeType type = resolve_compute_type(options.compute_type, checkpoint, device->info());
+  log::info("{} on {} ({}), {}", checkpoint.pipeline_class, device->info().name, device->info().description, name(type));
+  DQ_TRY(std::unique_ptr<ModelFamily> family, entry->make({device, std::move(checkpoint), type}));
+  return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(std::move(device), std::move(family), type));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
+  return guarded([&] { return open_engine(options); });
+}
+
+std::string_view version() { return DANQING_VERSION; }
+
+std::string_view name(Stage stage) {
+  switch (stage) {
+    case Stage::load: return "load";
+    case Stage::enhance: return "enhance";
+    case Stage::encode_text: return "encode_text";
+    case Stage::denoise: return "denoise";
+    case Stage::decode: return "decode";
+  }
+  return "";
+}
+
+}  // namespace danqing

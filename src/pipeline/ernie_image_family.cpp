@@ -1,0 +1,151 @@
+#include "pipeline/ernie_image_family.h"
+
+#include <algorithm>
+
+#include "base/try.h"
+#include "models/ernie_image/transformer.h"
+#include "models/mistral3/model.h"
+#include "models/vae/vae.h"
+#include "pipeline/defaults.h"
+#include "pipeline/prompt_enhancer.h"
+#include "text/tokenizer.h"
+
+namespace danqing {
+namespace {
+
+class ErnieImageFamily final : public ModelFamily {
+ public:
+  explicit ErnieImageFamily(FamilyContext context) : ctx_(std::move(context)) {}
+
+  /// Reads configs and tokenizers; no weights.
+  Result<void> open() {
+    for (const char* role : {"transformer", "text_encoder", "vae"})
+      if (!ctx_.checkpoint.find(role))
+        return bad_input("[model] {}: ERNIE-Image needs a {}; give a complete directory or --{}", ctx_.checkpoint.root.string(),
+                         role, role == std::string_view("text_encoder") ? "text-encoder" : role);
+    if (ctx_.checkpoint.tokenizer.empty())
+      return bad_input("[model] {}: no tokenizer found; give a directory with tokenizer.json by --tokenizer",
+                       ctx_.checkpoint.root.string());
+    const ComponentFiles& t = *ctx_.checkpoint.find("transformer");
+    DQ_TRY(transformer_config_, t.config ? ernie_image::Config::parse(*t.config, t.path.string())
+                                         : ernie_image::Config::infer(*t.source));
+    const ComponentFiles& v = *ctx_.checkpoint.find("vae");
+    DQ_TRY(vae_config_, v.config ? vae::Config::parse(*v.config, v.path.string()) : vae::Config::infer(*v.source));
+    const int64_t patch = vae_config_.patch_size[0] * vae_config_.patch_size[1];
+    if (transformer_config_.in_channels != vae_config_.latent_channels * patch)
+      return bad_input("[model] {}: the transformer expects {} latent channels, the VAE makes {} x {}",
+                       ctx_.checkpoint.root.string(), transformer_config_.in_channels, vae_config_.latent_channels, patch);
+    DQ_TRY(scheduler_, ctx_.checkpoint.scheduler ? FlowMatchConfig::parse(*ctx_.checkpoint.scheduler, "scheduler_config.json")
+                                                 : Result<FlowMatchConfig>(ernie_image_scheduler()));
+    pixels_per_latent_ = vae_config_.scale() * vae_config_.patch_size[0];
+    DQ_TRY(info_, describe_model(ctx_.checkpoint, scheduler_, static_cast<int>(pixels_per_latent_)));
+    if (info_.has_prompt_enhancer && ctx_.checkpoint.pe_tokenizer.empty()) info_.has_prompt_enhancer = false;
+    DQ_TRY(tokenizer_, Tokenizer::load(ctx_.checkpoint.tokenizer));
+    return {};
+  }
+
+  const ModelInfo& info() const override { return info_; }
+  WorkType latent_type() const override { return work_type(ctx_.compute_type); }
+  WorkType decode_type() const override { return work_type(ctx_.compute_type); }
+  SigmaSpacing sigma_spacing() const override { return SigmaSpacing::one_to_zero; }
+  const FlowMatchConfig& scheduler() const override { return scheduler_; }
+  Shape latent_shape(int width, int height) const override {
+    return {transformer_config_.in_channels, height / pixels_per_latent_, width / pixels_per_latent_};
+  }
+  int64_t image_seq_len(int width, int height) const override {
+    return (height / pixels_per_latent_) * (width / pixels_per_latent_);
+  }
+  bool guidance_active(float guidance_scale) const override { return guidance_scale > 1.0f; }
+
+  Result<Tensor> encode_prompt(const std::string& prompt, const StageControl& control) override {
+    if (!text_encoder_) {
+      const ComponentFiles& files = *ctx_.checkpoint.find("text_encoder");
+      DQ_TRY(text_encoder_, mistral3::TextEncoder::load(ctx_.device, files, weight_policy(files, ctx_.compute_type), control.on_load));
+      if (text_encoder_->config().hidden_size != transformer_config_.text_in_dim)
+        return bad_input("[model] the transformer expects text features of width {}, the text encoder makes {}",
+                         transformer_config_.text_in_dim, text_encoder_->config().hidden_size);
+    }
+    DQ_TRY(TokenIds ids, tokenizer_->encode(prompt, true, true));
+    if (ids.empty()) ids = {tokenizer_->bos_id().value_or(0)};  // the pipeline's rule for an empty tokenisation
+    return text_encoder_->encode(ids, control.taps);
+  }
+
+  Result<Tensor> predict(const Tensor& latents, float sigma, std::span<const Tensor> cond, std::span<const Tensor> uncond,
+                         float guidance_scale, const StageControl& control) override {
+    if (!transformer_) {
+      const ComponentFiles& files = *ctx_.checkpoint.find("transformer");
+      DQ_TRY(transformer_, ernie_image::Transformer::load(ctx_.device, files, weight_policy(files, ctx_.compute_type), control.on_load));
+    }
+    const WorkType type = latent_type();
+    const float timestep = timestep_as(static_cast<float>(scheduler_.num_train_timesteps) * sigma, type);
+    if (uncond.empty()) {
+      const std::vector<float> timesteps(cond.size(), timestep);
+      DQ_TRY(Tensor out, transformer_->forward(latents, cond, timesteps, control.taps, control.cancelled));
+      if (control.taps) control.taps("model_out", out);
+      return out;
+    }
+    // Unconditional half first, as the pipeline stacks them.
+    std::vector<Tensor> text(uncond.begin(), uncond.end());
+    text.insert(text.end(), cond.begin(), cond.end());
+    const std::vector<float> timesteps(text.size(), timestep);
+    DQ_TRY(Tensor doubled, concat({latents, latents}));
+    DQ_TRY(Tensor out, transformer_->forward(doubled, text, timesteps, control.taps, control.cancelled));
+    if (control.taps) control.taps("model_out", out);
+    Tensor guided(latents.shape);
+    const auto half = static_cast<size_t>(latents.count());
+    const std::span<const float> all(out.data);
+    guide(all.first(half), all.last(half), guidance_scale, guided.data, type);
+    return guided;
+  }
+
+  Result<Tensor> decode(const Tensor& latents, const StageControl& control) override {
+    if (!vae_) {
+      const ComponentFiles& files = *ctx_.checkpoint.find("vae");
+      DQ_TRY(vae_, vae::Vae::load(ctx_.device, files, vae::Part::decoder, weight_policy(files, ctx_.compute_type), control.on_load));
+    }
+    const Tensor scaled = vae_config_.has_batch_norm ? vae::denormalise(latents, vae_->bn_mean(), vae_->bn_std(),
+                                                                        latent_type() == WorkType::bf16)
+                                                     : latents;
+    const Tensor z = vae::unpatchify(scaled, vae_config_.patch_size);
+    if (control.taps) control.taps("vae_input", z);
+    return vae_->decode(z, control.taps, control.cancelled);
+  }
+
+  Result<EnhanceResult> enhance(std::string_view prompt, const EnhanceOptions& options, const StageControl& control,
+                                const std::function<void(int, int, const std::string&)>& on_text) override {
+    if (!info_.has_prompt_enhancer)
+      return usage_error("[enhance] {}: this model has no prompt enhancer (no pe and pe_tokenizer)", info_.name);
+    if (!enhancer_) {
+      const ComponentFiles& files = *ctx_.checkpoint.find("pe");
+      DQ_TRY(enhancer_, PromptEnhancer::load(ctx_.device, files, ctx_.checkpoint.pe_tokenizer,
+                                             weight_policy(files, ctx_.compute_type), control.on_load));
+    }
+    EnhanceOptions sized = options;
+    if (sized.width == 0) sized.width = info_.defaults.width;
+    if (sized.height == 0) sized.height = info_.defaults.height;
+    return enhancer_->run(prompt, sized, control.cancelled, on_text);
+  }
+
+ private:
+  FamilyContext ctx_;
+  ModelInfo info_;
+  ernie_image::Config transformer_config_;
+  vae::Config vae_config_;
+  FlowMatchConfig scheduler_;
+  int64_t pixels_per_latent_ = 16;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<mistral3::TextEncoder> text_encoder_;
+  std::unique_ptr<ernie_image::Transformer> transformer_;
+  std::unique_ptr<vae::Vae> vae_;
+  std::unique_ptr<PromptEnhancer> enhancer_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ModelFamily>> make_ernie_image_family(FamilyContext context) {
+  auto family = std::make_unique<ErnieImageFamily>(std::move(context));
+  DQ_CHECK(family->open());
+  return std::unique_ptr<ModelFamily>(std::move(family));
+}
+
+}  // namespace danqing

@@ -1,0 +1,254 @@
+#include "pipeline/generate.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/try.h"
+#include "image/convert.h"
+#include "pipeline/metadata.h"
+
+namespace danqing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+struct Prompt {
+  std::string text, revised, negative;
+};
+
+/// State of one call, so that each stage is a short function.
+class Generation {
+ public:
+  Generation(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request, const Settings& settings,
+             const RunControl& control, ComputeType compute_type)
+      : family_(family), cache_(cache), request_(request), s_(settings), control_(control), compute_type_(compute_type) {}
+
+  Result<GenerateResult> run() {
+    const auto start = Clock::now();
+    result_.notes = s_.notes;
+    result_.width = s_.width;
+    result_.height = s_.height;
+    result_.num_inference_steps = s_.steps;
+    result_.guidance_scale = s_.guidance_scale;
+    result_.shift = s_.shift;
+    DQ_TRY(schedule_, make_schedule(s_.scheduler, s_.steps, family_.sigma_spacing(),
+                                    family_.image_seq_len(s_.width, s_.height)));
+    DQ_CHECK(write_prompts());
+    for (int first = 0; first < s_.images; first += s_.batch_size)
+      DQ_CHECK(run_group(first, std::min(s_.batch_size, s_.images - first)));
+    std::sort(step_seconds_.begin(), step_seconds_.end());
+    if (!step_seconds_.empty()) result_.seconds_per_step = step_seconds_[step_seconds_.size() / 2];
+    result_.seconds_total = since(start);
+    return std::move(result_);
+  }
+
+ private:
+  bool cancelled() const { return control_.cancelled && control_.cancelled(); }
+  void report(ProgressEvent e) const {
+    e.images = s_.images;
+    if (control_.on_progress) control_.on_progress(e);
+  }
+  void dump(const std::string& tensor, const Tensor& t) const {
+    if (control_.dump) control_.dump(tensor, t.shape, t.data);
+  }
+
+  /// Loading time is counted apart: from the first to the last progress call of a load.
+  StageControl stage(const std::string& tap_prefix = "") {
+    StageControl c;
+    c.on_load = [this](uint64_t done, uint64_t total) {
+      const auto now = Clock::now();
+      if (loading_) result_.seconds_load += std::chrono::duration<double>(now - load_mark_).count();
+      loading_ = done < total;
+      load_mark_ = now;
+      ProgressEvent e{Stage::load};
+      e.step = total ? static_cast<int>(1000 * (static_cast<double>(done) / static_cast<double>(total))) : 1000;
+      e.steps = 1000;
+      report(e);
+      return !cancelled();
+    };
+    c.cancelled = control_.cancelled;
+    if (control_.dump) c.taps = [this, tap_prefix](const std::string& tensor, const Tensor& t) { dump(tap_prefix + tensor, t); };
+    return c;
+  }
+
+  Result<void> write_prompts() {
+    const auto start = Clock::now();
+    for (size_t i = 0; i < request_.prompts.size(); ++i) {
+      Prompt p{request_.prompts[i], request_.prompts[i], s_.negative_prompts[i]};
+      if (s_.enhance) {
+        EnhanceOptions o = request_.enhance;
+        if (!o.seed) o.seed = s_.seeds[i * static_cast<size_t>(request_.images_per_prompt)];
+        o.width = s_.width;
+        o.height = s_.height;
+        ProgressEvent e{Stage::enhance};
+        e.image = static_cast<int>(i) * request_.images_per_prompt;
+        DQ_TRY(EnhanceResult r, family_.enhance(p.text, o, stage(), [&](int done, int cap, const std::string& text) {
+                 e.step = done, e.steps = cap, e.text = text;
+                 report(e);
+               }));
+        if (r.reached_limit)
+          result_.notes.push_back(fmt::format("the enhancer reached its limit of {} tokens; --max-tokens raises it", o.max_new_tokens));
+        if (r.text.empty())
+          result_.notes.push_back("the enhancer wrote nothing; the prompt is used as given");
+        else
+          p.revised = std::move(r.text);
+      }
+      prompts_.push_back(std::move(p));
+    }
+    if (s_.enhance) result_.seconds_enhance = since(start);
+    return {};
+  }
+
+  Result<Tensor> features(const std::string& prompt, int image, const std::string& tap_prefix) {
+    if (const Tensor* t = cache_.find(prompt); t && !control_.dump) return *t;
+    ProgressEvent e{Stage::encode_text};
+    e.image = image;
+    report(e);
+    if (cancelled()) return fail(ErrorCode::cancelled, "[text] stopped");
+    const auto start = Clock::now();
+    DQ_TRY(Tensor t, family_.encode_prompt(prompt, stage(tap_prefix)));
+    result_.seconds_text += since(start);
+    return *cache_.put(prompt, std::move(t));
+  }
+
+  /// Noise of pictures first .. first+n-1.
+  Result<Tensor> noise(int first, int n) {
+    Shape shape = family_.latent_shape(s_.width, s_.height);
+    const int64_t one = element_count(shape);
+    shape.insert(shape.begin(), n);
+    Tensor t(shape);
+    const GeneratorKind kind = request_.cuda_noise ? GeneratorKind::cuda : GeneratorKind::cpu;
+    if (!request_.latents.empty()) {
+      const auto begin = request_.latents.begin() + first * one;
+      std::copy(begin, begin + n * one, t.data.begin());
+    } else if (request_.one_stream) {
+      if (stream_.empty()) {  // one draw for the whole call, as one torch generator makes it
+        stream_.resize(static_cast<size_t>(one * s_.images));
+        make_generator(kind, s_.seeds[0])->randn(stream_, family_.latent_type());
+      }
+      std::copy(stream_.begin() + first * one, stream_.begin() + (first + n) * one, t.data.begin());
+    } else {
+      for (int i = 0; i < n; ++i)
+        make_generator(kind, s_.seeds[static_cast<size_t>(first + i)])
+            ->randn(std::span(t.data).subspan(static_cast<size_t>(i * one), static_cast<size_t>(one)), family_.latent_type());
+    }
+    return t;
+  }
+
+  Result<void> run_group(int first, int n) {
+    std::vector<Tensor> cond, uncond;
+    for (int i = first; i < first + n; ++i) {
+      const Prompt& p = prompts_[static_cast<size_t>(i / request_.images_per_prompt)];
+      DQ_TRY(Tensor c, features(p.revised, i, "text."));
+      cond.push_back(std::move(c));
+      if (!s_.guided) continue;
+      DQ_TRY(Tensor u, features(p.negative, i, "negative_text."));
+      uncond.push_back(std::move(u));
+    }
+    const std::string group = s_.batch_size < s_.images ? fmt::format("image.{}.", first) : "";
+    DQ_TRY(Tensor latents, noise(first, n));
+    dump(group + "init_latents", latents);
+    dump(group + "sigmas", Tensor({static_cast<int64_t>(schedule_.sigmas.size())}, schedule_.sigmas));
+    dump(group + "timesteps", Tensor({static_cast<int64_t>(schedule_.timesteps.size())}, schedule_.timesteps));
+    DQ_CHECK(denoise(latents, cond, uncond, first, group));
+    dump(group + "final_latents", latents);
+    return decode(latents, first, n, group);
+  }
+
+  Result<void> denoise(Tensor& latents, const std::vector<Tensor>& cond, const std::vector<Tensor>& uncond, int first,
+                       const std::string& group) {
+    const auto start = Clock::now();
+    const double load_before = result_.seconds_load;
+    auto step_start = start;
+    double step_load = load_before;
+    ProgressEvent e{Stage::denoise};
+    e.steps = s_.steps;
+    e.image = first;
+    if (s_.steps > 0) report(e);
+    SamplerCallbacks callbacks;
+    callbacks.predict = [&](std::span<const float> x, float sigma) -> Result<std::vector<float>> {
+      if (cancelled()) return fail(ErrorCode::cancelled, "[denoise] stopped at step {} of {}", e.step, s_.steps);
+      const Tensor in(latents.shape, std::vector<float>(x.begin(), x.end()));
+      DQ_TRY(Tensor out, family_.predict(in, sigma, cond, uncond, s_.guidance_scale,
+                                         stage(fmt::format("{}step.{}.", group, e.step))));
+      return std::move(out.data);
+    };
+    callbacks.after_step = [&](int step, std::span<const float> x) -> Result<void> {
+      const double seconds = since(step_start) - (result_.seconds_load - step_load);
+      step_seconds_.push_back(seconds);
+      step_start = Clock::now();
+      step_load = result_.seconds_load;
+      if (!std::all_of(x.begin(), x.end(), [](float v) { return std::isfinite(v); }))
+        return fail(ErrorCode::failed, "[denoise] latents became NaN or infinite at step {} of {}; try --dtype f32", step + 1, s_.steps);
+      e.step = step + 1;
+      e.seconds_per_step = seconds;
+      if (control_.dump) dump(fmt::format("{}step.{}.latents", group, step), Tensor(latents.shape, {x.begin(), x.end()}));
+      report(e);
+      return {};
+    };
+    DQ_CHECK(run_sampler(s_.sampler, schedule_, latents.data, family_.latent_type(), callbacks));
+    result_.seconds_denoise += since(start) - (result_.seconds_load - load_before);
+    return {};
+  }
+
+  Result<void> decode(const Tensor& latents, int first, int n, const std::string& group) {
+    for (int i = 0; i < n; ++i) {
+      if (cancelled()) return fail(ErrorCode::cancelled, "[decode] stopped");
+      ProgressEvent e{Stage::decode};
+      e.image = first + i;
+      report(e);
+      const auto start = Clock::now();
+      const double load_before = result_.seconds_load;
+      DQ_TRY(const Tensor decoded, family_.decode(slice(latents, i, 1), stage(n > 1 ? fmt::format("image.{}.", first + i) : group)));
+      dump((n > 1 ? fmt::format("image.{}.", first + i) : group) + "decoded", decoded);
+      DQ_TRY(std::vector<Image> images, to_images(decoded, family_.decode_type()));
+      result_.seconds_decode += since(start) - (result_.seconds_load - load_before);
+      const Prompt& p = prompts_[static_cast<size_t>((first + i) / request_.images_per_prompt)];
+      GeneratedImage g{std::move(images[0]), first + i, s_.seeds[static_cast<size_t>(first + i)], p.text, p.revised, p.negative, {}};
+      g.metadata = make_metadata(g, s_, family_.info(), request_, compute_type_);
+      if (control_.on_image) control_.on_image(g);
+      result_.images.push_back(std::move(g));
+    }
+    return {};
+  }
+
+  ModelFamily& family_;
+  FeatureCache& cache_;
+  const GenerateRequest& request_;
+  const Settings& s_;
+  const RunControl& control_;
+  ComputeType compute_type_;
+  GenerateResult result_;
+  Schedule schedule_;
+  std::vector<Prompt> prompts_;
+  std::vector<float> stream_;
+  std::vector<double> step_seconds_;
+  bool loading_ = false;
+  Clock::time_point load_mark_;
+};
+
+}  // namespace
+
+const Tensor* FeatureCache::find(const std::string& prompt) {
+  for (auto it = entries_.begin(); it != entries_.end(); ++it)
+    if (it->first == prompt) {
+      entries_.splice(entries_.begin(), entries_, it);
+      return &entries_.front().second;
+    }
+  return nullptr;
+}
+
+const Tensor* FeatureCache::put(const std::string& prompt, Tensor features) {
+  entries_.remove_if([&](const auto& e) { return e.first == prompt; });
+  entries_.emplace_front(prompt, std::move(features));
+  if (entries_.size() > kCapacity) entries_.pop_back();
+  return &entries_.front().second;
+}
+
+Result<GenerateResult> generate(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request, const Settings& settings,
+                                const RunControl& control, ComputeType compute_type) {
+  return Generation(family, cache, request, settings, control, compute_type).run();
+}
+
+}  // namespace danqing

@@ -1,0 +1,27 @@
+// The one generation loop: enhance, encode, noise, denoise, decode.
+#pragma once
+#include <list>
+#include <map>
+#include <string>
+
+#include "danqing/engine.h"
+#include "pipeline/family.h"
+#include "pipeline/settings.h"
+
+namespace danqing {
+
+/// Text features by prompt, the most recent kept (negative prompts recur in every call).
+class FeatureCache {
+ public:
+  const Tensor* find(const std::string& prompt);
+  const Tensor* put(const std::string& prompt, Tensor features);
+
+ private:
+  static constexpr size_t kCapacity = 64;
+  std::list<std::pair<std::string, Tensor>> entries_;   // newest first
+};
+
+Result<GenerateResult> generate(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request, const Settings& settings,
+                                const RunControl& control, ComputeType compute_type);
+
+}  // namespace danqing

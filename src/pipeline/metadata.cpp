@@ -1,0 +1,52 @@
+#include "pipeline/metadata.h"
+
+#include <fmt/format.h>
+
+#include "base/json.h"
+
+namespace danqing {
+
+std::string_view name(ComputeType type) {
+  switch (type) {
+    case ComputeType::f32: return "f32";
+    case ComputeType::bf16: return "bf16";
+    case ComputeType::f16: return "f16";
+    case ComputeType::automatic: break;
+  }
+  return "auto";
+}
+
+ImageMetadata make_metadata(const GeneratedImage& image, const Settings& s, const ModelInfo& model,
+                            const GenerateRequest& request, ComputeType compute_type) {
+  const bool revised = image.revised_prompt != image.prompt;
+  std::string text = image.revised_prompt;
+  if (!image.negative_prompt.empty()) text += "\nNegative prompt: " + image.negative_prompt;
+  text += fmt::format("\nSteps: {}, Sampler: {}, CFG scale: {:g}, Seed: {}, Size: {}x{}, Model: {}, Shift: {:g}", s.steps,
+                      s.sampler == Sampler::euler ? "Euler" : "Heun", s.guidance_scale, image.seed, s.width, s.height,
+                      model.name, s.shift);
+  if (revised) text += ", Original prompt: " + dump_json(Json(image.prompt));
+  text += fmt::format(", Version: danqing {}", version());
+
+  Json j;
+  j["version"] = std::string(version());
+  j["model"] = model.name;
+  j["pipeline"] = model.pipeline_class;
+  j["prompt"] = image.prompt;
+  if (revised || s.enhance) j["revised_prompt"] = image.revised_prompt;
+  j["negative_prompt"] = image.negative_prompt;
+  j["width"] = s.width;
+  j["height"] = s.height;
+  j["num_inference_steps"] = s.steps;
+  j["guidance_scale"] = s.guidance_scale;
+  j["shift"] = s.shift;
+  j["sampler"] = std::string(name(s.sampler));
+  j["seed"] = image.seed;
+  j["generator"] = request.cuda_noise ? "cuda" : "cpu";
+  if (request.one_stream) j["one_stream"] = true;
+  if (!request.latents.empty()) j["latents"] = "given";
+  j["dtype"] = std::string(name(compute_type));
+  j["index"] = image.index;
+  return {{"parameters", text}, {"danqing", dump_json(j)}};
+}
+
+}  // namespace danqing

@@ -1,0 +1,40 @@
+// The prompt enhancer: a language model that rewrites a short prompt into a full description.
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "danqing/engine.h"
+#include "models/mistral3/model.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace danqing {
+
+class PromptEnhancer {
+ public:
+  static Result<std::unique_ptr<PromptEnhancer>> load(std::shared_ptr<Device> device, const ComponentFiles& files,
+                                                      const std::filesystem::path& tokenizer, const WeightPolicy& policy,
+                                                      const LoadProgress& progress);
+  /// Samples until an end token or options.max_new_tokens. The result is stripped and may be empty.
+  /// options.width and height must be set. `on_text(done, cap, text)`: whole characters as they appear.
+  Result<EnhanceResult> run(std::string_view prompt, const EnhanceOptions& options, const std::function<bool()>& cancelled,
+                            const std::function<void(int, int, const std::string&)>& on_text);
+  /// The same, giving ids (for verification): the new tokens without the end token's text processing.
+  Result<std::vector<int32_t>> generate(const std::vector<int32_t>& prompt_ids, const EnhanceOptions& options,
+                                        const std::function<bool()>& cancelled,
+                                        const std::function<void(int32_t id)>& on_token);
+  Result<std::vector<int32_t>> prompt_ids(std::string_view prompt, int width, int height) const;
+  mistral3::CausalLM& model() { return *model_; }
+  const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
+
+ private:
+  PromptEnhancer() = default;
+  std::unique_ptr<mistral3::CausalLM> model_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<ChatTemplate> template_;
+  std::vector<int32_t> stop_ids_;
+  std::string pending_;   // bytes of a character that has not ended yet
+};
+
+}  // namespace danqing
