@@ -1,0 +1,45 @@
+#include "common/model_options.h"
+
+#include "base/try.h"
+
+namespace danqing::app {
+
+void add_model_options(CLI::App& c, ModelOptions& o) {
+  c.add_option("-m,--model", o.paths.model, "Model: a diffusers directory or one file (default: the installed danqing-mini, or $DANQING_MODEL)")
+      ->group("Model");
+  c.add_option("--transformer", o.paths.transformer, "Denoiser from this file or directory")->group("Model");
+  c.add_option("--text-encoder", o.paths.text_encoder, "Text encoder from this file or directory")->group("Model");
+  c.add_option("--vae", o.paths.vae, "VAE from this file or directory")->group("Model");
+  c.add_option("--pe", o.paths.pe, "Prompt enhancer model from this file or directory")->group("Model");
+  c.add_option("--tokenizer", o.paths.tokenizer, "Tokenizer directory or tokenizer.json")->group("Model");
+  c.add_option("--pe-tokenizer", o.paths.pe_tokenizer, "Prompt enhancer's tokenizer directory")->group("Model");
+  c.add_option("--scheduler", o.paths.scheduler, "scheduler_config.json or its directory")->group("Model");
+  c.add_option("--device", o.device, "auto, cpu, or a card by name (danqing --version lists them)")->group("Model")->capture_default_str();
+  c.add_option("--dtype", o.dtype, "auto, f32, bf16, f16: in which precision the networks run")->group("Model")->capture_default_str();
+  c.add_option("--threads", o.threads, "CPU threads (default: the physical cores that this process may use)")
+      ->group("Model")
+      ->check(CLI::Range(0, 1024));
+}
+
+Result<ComputeType> parse_compute_type(const std::string& text) {
+  if (text == "auto") return ComputeType::automatic;
+  if (text == "f32" || text == "fp32" || text == "float32") return ComputeType::f32;
+  if (text == "bf16" || text == "bfloat16") return ComputeType::bf16;
+  if (text == "f16" || text == "fp16" || text == "float16") return ComputeType::f16;
+  return usage_error("[--dtype] expected auto, f32, bf16 or f16, got '{}'", text);
+}
+
+Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& o) {
+  EngineOptions e;
+  e.paths = o.paths;
+  const bool parts = !o.paths.transformer.empty() && !o.paths.text_encoder.empty() && !o.paths.vae.empty();
+  if (e.paths.model.empty() && !parts) {
+    DQ_TRY(e.paths.model, default_model());
+  }
+  e.device = o.device;
+  e.threads = o.threads;
+  DQ_TRY(e.compute_type, parse_compute_type(o.dtype));
+  return Engine::open(e);
+}
+
+}  // namespace danqing::app

@@ -1,0 +1,62 @@
+#include "common/parse.h"
+
+#include <charconv>
+#include <iostream>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/try.h"
+
+namespace danqing::app {
+
+Result<uint64_t> parse_seed(std::string_view text) {
+  const bool negative = !text.empty() && text[0] == '-';
+  const std::string_view digits = text.substr(negative ? 1 : 0);
+  uint64_t v = 0;
+  const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), v);
+  if (r.ec != std::errc() || r.ptr != digits.data() + digits.size())
+    return usage_error("[--seed] expected an integer from -2^63 to 2^64-1, got '{}'", text);
+  if (negative && v > uint64_t{1} << 63) return usage_error("[--seed] expected an integer from -2^63 to 2^64-1, got '{}'", text);
+  return negative ? uint64_t{0} - v : v;
+}
+
+Result<std::vector<uint64_t>> parse_seeds(std::string_view text) {
+  std::vector<uint64_t> seeds;
+  if (text.empty() || text == "random") return seeds;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t comma = std::min(text.find(',', start), text.size());
+    DQ_TRY(const uint64_t seed, parse_seed(text.substr(start, comma - start)));
+    seeds.push_back(seed);
+    start = comma + 1;
+  }
+  return seeds;
+}
+
+Result<EnhancerMode> parse_enhancer_mode(std::string_view text) {
+  if (text == "auto") return EnhancerMode::automatic;
+  if (text == "on") return EnhancerMode::on;
+  if (text == "off") return EnhancerMode::off;
+  return usage_error("[--prompt-enhancer] expected on, off or auto, got '{}'", text);
+}
+
+Result<std::vector<std::string>> read_prompts(const std::string& path) {
+  std::string text;
+  if (path == "-") {
+    std::ostringstream all;
+    all << std::cin.rdbuf();
+    text = std::move(all).str();
+  } else {
+    DQ_TRY(text, read_text(path, size_t{64} << 20));
+  }
+  if (text.compare(0, 3, "\xEF\xBB\xBF") == 0) text.erase(0, 3);
+  std::vector<std::string> prompts;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.find_first_not_of(" \t") != std::string::npos) prompts.push_back(line);
+  }
+  if (prompts.empty()) return usage_error("[prompt] expected a prompt a line, got none in {}", path == "-" ? "standard input" : path);
+  return prompts;
+}
+
+}  // namespace danqing::app

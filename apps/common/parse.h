@@ -1,0 +1,20 @@
+// Words of the command line to values, with one-line errors.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "danqing/engine.h"
+
+namespace danqing::app {
+
+/// "42", "-1" (wraps to 2^64-1 as torch wraps it); up to 2^64-1.
+Result<uint64_t> parse_seed(std::string_view text);
+/// "42", "1,2,3"; "random" or "" gives an empty list.
+Result<std::vector<uint64_t>> parse_seeds(std::string_view text);
+Result<EnhancerMode> parse_enhancer_mode(std::string_view text);
+/// One prompt a line; empty lines are skipped; CRLF allowed. "-" reads standard input.
+Result<std::vector<std::string>> read_prompts(const std::string& path);
+
+}  // namespace danqing::app

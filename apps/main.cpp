@@ -1,0 +1,75 @@
+// danqing: one binary, subcommands. Parses, runs the chosen command, turns an Error into one line and an exit code.
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "base/log.h"
+#include "commands.h"
+#include "common/version_text.h"
+
+namespace {
+
+int exit_code(danqing::ErrorCode code) { return static_cast<int>(code); }
+
+int report(const danqing::Error& e) {
+  std::string line = e.message;
+  for (char& c : line)
+    if (c == '\n' || c == '\r') c = ' ';
+  std::fprintf(stderr, "danqing: %s\n", line.c_str());
+  return exit_code(e.code);
+}
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  danqing generate \"a red apple\"                      the built-in small model, one picture\n"
+    "  danqing generate \"夜空下的一只猫\" -o cat.png --seed 42\n"
+    "  danqing generate \"a lighthouse\" -m ERNIE-Image --size 1264x848 --steps 50 --guidance 4\n"
+    "  danqing generate \"a lighthouse\" --batch 4 --seed 7 -o 'out/{prompt}-{seed}.png'\n"
+    "  danqing enhance \"a cat\"                             print the prompt that the enhancer makes of it\n"
+    "  danqing inspect ERNIE-Image                         what a model directory or file holds\n"
+    "Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 bad model or input file, 4 does not fit into memory,\n"
+    "            5 device lost, 130 cancelled.  danqing COMMAND --help explains a command.";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace danqing::app;
+  try {
+    CLI::App app{"Danqing (丹青): pictures from text with ERNIE-Image, on any machine."};
+    app.footer(kFooter);
+    app.get_formatter()->column_width(34);
+    app.require_subcommand(0, 1);
+    bool show_version = false, verbose = false;
+    app.add_flag("--version", show_version, "Version, ggml, devices, CPU features");
+    app.add_flag("--verbose", verbose, "Log what is done, to stderr");
+    Command command;
+    add_generate(app, command);
+    add_enhance(app, command);
+    add_inspect(app, command);
+    add_verify(app, command);
+    add_bench(app, command);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+      if (e.get_exit_code() == 0) return app.exit(e);  // --help
+      return report({danqing::ErrorCode::usage, std::string("[usage] ") + e.what() + " (see danqing --help)"});
+    }
+    if (verbose) danqing::log::set_level(danqing::log::Level::debug);
+    if (show_version) {
+      std::fputs(version_text().c_str(), stdout);
+      return 0;
+    }
+    if (!command) {
+      std::fputs(app.help().c_str(), stdout);
+      return 0;
+    }
+    const auto result = command();
+    if (!result) return report(result.error());
+    // A full disk or a closed pipe shows only when the buffer is written.
+    if (std::fflush(stdout) != 0) return report({danqing::ErrorCode::failed, "[output] standard output cannot be written"});
+    return *result;
+  } catch (const std::exception& e) {
+    return report({danqing::ErrorCode::failed, std::string("[internal] ") + e.what()});
+  }
+}
