@@ -1,8 +1,10 @@
 #include "base/json.h"
 
 #include <cmath>
+#include <set>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "base/try.h"
 
 namespace danqing {
@@ -32,9 +34,7 @@ bool too_deep(std::string_view s) {
 
 Error wrong(const std::string& where, std::string_view key, const char* expected, const Json* got) {
   if (!got) return bad_input("[json] {}: field '{}' is missing (expected {})", where, key, expected);
-  std::string text = dump_json(*got);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return bad_input("[json] {}: field '{}' expected {}, got {}", where, key, expected, text);
+  return bad_input("[json] {}: field '{}' expected {}, got {}", where, key, expected, one_line(dump_json(*got), 60));
 }
 
 }  // namespace
@@ -44,13 +44,35 @@ Result<Json> parse_json(std::string_view text, const std::string& where) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& e) {
-    return bad_input("[json] {}: not valid JSON ({})", where, e.what());
+    return bad_input("[json] {}: not valid JSON ({})", where, one_line(e.what(), 200));
   }
 }
 
 Result<Json> read_json(const std::filesystem::path& path) {
   DQ_TRY(std::string text, read_text(path));
   return parse_json(text, path.string());
+}
+
+Result<Json> read_json_unique(const std::filesystem::path& path) {
+  DQ_TRY(std::string text, read_text(path));
+  const std::string where = path.string();
+  if (too_deep(text)) return bad_input("[json] {}: nested deeper than {} levels", where, kMaxDepth);
+  std::vector<std::set<std::string>> open;
+  std::optional<std::string> twice;
+  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) open.emplace_back();
+    if (event == Json::parse_event_t::object_end) open.pop_back();
+    if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second && !twice)
+      twice = value.get<std::string>();
+    return true;
+  };
+  try {
+    Json json = Json::parse(text, watch);
+    if (!twice) return json;
+    return bad_input("[json] {}: expected key '{}' once, got it twice", where, one_line(*twice));
+  } catch (const Json::exception& e) {
+    return bad_input("[json] {}: not valid JSON ({})", where, one_line(e.what(), 200));
+  }
 }
 
 std::string dump_json(const Json& j, int indent) { return j.dump(indent, ' ', false, Json::error_handler_t::replace); }
@@ -115,7 +137,8 @@ Result<std::vector<int64_t>> JsonObject::integers(std::string_view key,
   if (!v || !v->is_array()) return wrong(where_, key, "a list of integers", v);
   std::vector<int64_t> out;
   for (const Json& x : *v) {
-    if (!x.is_number_integer()) return wrong(where_, key, "a list of integers", v);
+    if (!x.is_number_integer() || (x.is_number_unsigned() && x.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)))
+      return wrong(where_, key, "a list of integers", v);
     out.push_back(x.get<int64_t>());
   }
   return out;

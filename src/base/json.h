@@ -16,6 +16,8 @@ using Json = nlohmann::json;
 /// Parses text; `where` names the source in errors. Depth is limited so that hostile nesting cannot exhaust the stack.
 Result<Json> parse_json(std::string_view text, const std::string& where);
 Result<Json> read_json(const std::filesystem::path& path);
+/// The same, but a key that is there twice in one object is an error (JSON itself lets the last one win).
+Result<Json> read_json_unique(const std::filesystem::path& path);
 
 /// Serialises whatever the strings hold; invalid UTF-8 becomes U+FFFD instead of an exception.
 std::string dump_json(const Json& j, int indent = -1);

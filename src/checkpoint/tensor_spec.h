@@ -47,6 +47,7 @@ struct BoundTensors {
   const BoundTensor* find(std::string_view name) const;
 };
 
+/// Call it as danqing::bind: argument-dependent lookup would find std::bind too.
 /// Matches; error (bad_input) names file, tensor, expected and got: the first missing tensor (with the number of others)
 /// or the first wrong shape. Two foreign names that map to one of ours are an error.
 Result<BoundTensors> bind(std::shared_ptr<const TensorSource> source, const std::vector<TensorSpec>& specs,

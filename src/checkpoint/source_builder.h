@@ -1,0 +1,34 @@
+// How the readers of the file formats fill a TensorSource.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "checkpoint/tensor_source.h"
+
+namespace danqing {
+
+class SourceBuilder {
+ public:
+  SourceBuilder(std::filesystem::path path, TensorSource::Format format);
+  /// The file's number for TensorInfo::file.
+  uint32_t add_file(std::shared_ptr<const MappedFile> map);
+  void add(TensorInfo t) { source_->tensors_.push_back(std::move(t)); }
+  void add_metadata(std::string key, std::string value) { source_->metadata_[std::move(key)] = std::move(value); }
+  void set_storage(std::vector<std::byte> bytes) { source_->storage_ = std::move(bytes); }
+  /// Error (bad_input): two tensors of one name, naming the file or both files.
+  Result<std::shared_ptr<const TensorSource>> finish();
+
+ private:
+  std::shared_ptr<TensorSource> source_;
+};
+
+/// The formats, each reading one already mapped file into `out` as its file number `file`.
+Result<void> read_safetensors(const MappedFile& map, uint32_t file, SourceBuilder& out);
+Result<void> read_gguf(const MappedFile& map, uint32_t file, SourceBuilder& out);
+/// "X.safetensors.index.json" and its shards.
+Result<std::shared_ptr<const TensorSource>> open_sharded(const std::filesystem::path& index);
+/// The index or weights file that a model directory means. Errors (bad_input): none, several without an index,
+/// shards without an index, only pickles.
+Result<std::filesystem::path> choose_weights(const std::filesystem::path& directory);
+
+}  // namespace danqing
