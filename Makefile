@@ -1,0 +1,42 @@
+# Two commands: `make demo` draws pictures, `make test` runs every test. Both install and build what is missing.
+PRESET ?= release
+BUILD  := build/$(PRESET)
+JOBS   ?= $(shell nproc)
+DEMO   := demo
+
+.PHONY: help setup build demo test bench install clean lint
+help:
+	@echo "make demo     set up, build, draw pictures into demo/"
+	@echo "make test     set up, build, run all tests (PRESET=asan for sanitizers)"
+	@echo "make build    set up and build build/$(PRESET)/bin/danqing"
+	@echo "make bench    benchmarks on the mini model"
+	@echo "make install  install (PREFIX=/usr/local)"
+	@echo "make lint     clang-format and clang-tidy"
+
+setup:
+	@tools/setup.sh
+
+build: setup
+	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) -DDANQING_BUILD_TESTS=$(if $(TESTS),ON,OFF)
+	@if [ -n "$(TESTS)" ]; then cmake --preset $(PRESET) -DDANQING_BUILD_TESTS=ON >/dev/null; fi
+	@cmake --build $(BUILD) -j $(JOBS)
+
+demo: build
+	@tools/demo.sh $(BUILD)/bin/danqing $(DEMO)
+
+test:
+	@$(MAKE) --no-print-directory build TESTS=1
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+bench: build
+	$(BUILD)/bin/danqing bench
+
+PREFIX ?= /usr/local
+install: build
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+lint: setup
+	@tools/lint.sh
+
+clean:
+	rm -rf build demo
