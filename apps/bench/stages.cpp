@@ -1,0 +1,152 @@
+#include "bench/stages.h"
+
+#include "base/try.h"
+#include "models/ernie_image/transformer.h"
+#include "models/mistral3/model.h"
+#include "models/vae/vae.h"
+#include "sampling/random.h"
+
+namespace danqing::app {
+namespace {
+
+Tensor noise(Shape shape, uint64_t seed) {
+  Tensor t(std::move(shape));
+  CpuGenerator(seed).randn(t.data);
+  return t;
+}
+
+std::vector<int32_t> token_ids(int n, int64_t vocabulary) {
+  std::vector<int32_t> ids(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) ids[static_cast<size_t>(i)] = static_cast<int32_t>((i * 7919 + 17) % vocabulary);
+  return ids;
+}
+
+/// A causal prompt of n tokens: each sees half of them on average. The head's one row is left out.
+double prompt_flops(const mistral3::Config& c, int n, int64_t layers) {
+  return n * mistral3::flops_per_token(c, (n + 1) / 2, layers, false);
+}
+
+class Bench {
+ public:
+  Bench(std::shared_ptr<Device> device, const ComponentProvider& components, const BenchOptions& options)
+      : device_(std::move(device)), components_(components), o_(options) {}
+
+  Result<std::vector<Measurement>> run() {
+    if (o_.wants("text")) DQ_CHECK(with("text_encoder", [&](const ComponentFiles& f) { return text(f); }));
+    if (o_.wants("enhancer")) DQ_CHECK(with("pe", [&](const ComponentFiles& f) { return enhancer(f); }));
+    if (o_.wants("denoiser")) DQ_CHECK(with("transformer", [&](const ComponentFiles& f) { return denoiser(f); }));
+    if (o_.wants("vae")) DQ_CHECK(with("vae", [&](const ComponentFiles& f) { return vae(f); }));
+    return std::move(rows_);
+  }
+
+ private:
+  Result<void> with(const std::string& role, const std::function<Result<void>(const ComponentFiles&)>& run) {
+    DQ_TRY(std::optional<ComponentFiles> files, components_.get(role));
+    return files ? run(*files) : Result<void>();
+  }
+
+  /// Times one load (page cache warm for files: the headers' pages and, after a first run, all).
+  template <class Load>
+  auto timed_load(const std::string& role, Load load) -> decltype(load()) {
+    decltype(load()) loaded = fail(ErrorCode::failed, "not loaded");
+    DQ_TRY(Measurement m, measure("load", role, 1, false, [&]() -> Result<void> {
+             loaded = load();
+             if (!loaded) return loaded.error();
+             return {};
+           }));
+    m.weight_bytes = (*loaded)->weight_bytes();
+    rows_.push_back(std::move(m));
+    return loaded;
+  }
+
+  Result<void> text(const ComponentFiles& f) {
+    DQ_TRY(auto encoder, timed_load("text_encoder", [&] { return mistral3::TextEncoder::load(device_, f, components_.policy(f)); }));
+    const auto ids = token_ids(o_.encoder_tokens, encoder->config().vocab_size);
+    DQ_TRY(Measurement m, measure("text", fmt::format("{} tokens", ids.size()), o_.repetitions, true, [&]() -> Result<void> {
+             DQ_TRY([[maybe_unused]] const Tensor t, encoder->encode(ids));
+             return {};
+           }));
+    const mistral3::Config& c = encoder->config();
+    m.flops = prompt_flops(c, o_.encoder_tokens, c.num_hidden_layers - 1);  // the last layer does not run
+    m.tokens_per_second = static_cast<double>(ids.size()) / m.seconds;
+    m.weight_bytes = encoder->weight_bytes();
+    rows_.push_back(std::move(m));
+    return {};
+  }
+
+  Result<void> enhancer(const ComponentFiles& f) {
+    DQ_TRY(auto model, timed_load("pe", [&] { return mistral3::CausalLM::load(device_, f, components_.policy(f)); }));
+    const auto prompt = token_ids(o_.enhancer_prompt, model->config().vocab_size);
+    DQ_TRY(Measurement p, measure("enhancer", fmt::format("prompt of {} tokens", prompt.size()), o_.repetitions, true, [&]() -> Result<void> {
+             DQ_CHECK(model->reset(o_.enhancer_prompt + o_.new_tokens));
+             DQ_TRY([[maybe_unused]] const std::vector<float> logits, model->append(prompt));
+             return {};
+           }));
+    p.tokens_per_second = static_cast<double>(prompt.size()) / p.seconds;
+    p.flops = prompt_flops(model->config(), o_.enhancer_prompt, -1);
+    rows_.push_back(std::move(p));
+    DQ_TRY(Measurement m, measure("enhancer", fmt::format("{} new tokens, one stream", o_.new_tokens), 1, false, [&]() -> Result<void> {
+             for (int i = 0; i < o_.new_tokens; ++i) {
+               const int32_t id = static_cast<int32_t>((i * 31 + 5) % model->config().vocab_size);
+               DQ_TRY([[maybe_unused]] const std::vector<float> logits, model->append(std::span(&id, 1)));
+             }
+             return {};
+           }));
+    m.tokens_per_second = o_.new_tokens / m.seconds;
+    m.flops = o_.new_tokens * mistral3::flops_per_token(model->config(), o_.enhancer_prompt + o_.new_tokens / 2);
+    m.weight_bytes = model->weight_bytes();
+    rows_.push_back(std::move(m));
+    return {};
+  }
+
+  Result<void> denoiser(const ComponentFiles& f) {
+    DQ_TRY(auto model, timed_load("transformer", [&] { return ernie_image::Transformer::load(device_, f, components_.policy(f)); }));
+    const ernie_image::Config& c = model->config();
+    const int64_t h = o_.height / 16, w = o_.width / 16;
+    const Tensor latents = noise({o_.batch, c.in_channels, h, w}, 1);
+    const std::vector<Tensor> text(static_cast<size_t>(o_.batch), noise({o_.text_tokens, c.text_in_dim}, 2));
+    const std::vector<float> timesteps(static_cast<size_t>(o_.batch), 500.0f);
+    DQ_TRY(Measurement m, measure("denoiser",
+                                  fmt::format("one pass {}x{}, batch {}, {} text tokens, {} layers", o_.width, o_.height, o_.batch,
+                                              o_.text_tokens, c.num_layers),
+                                  o_.repetitions, true, [&]() -> Result<void> {
+                                    DQ_TRY([[maybe_unused]] const Tensor out, model->forward(latents, text, timesteps));
+                                    return {};
+                                  }));
+    m.flops = ernie_image::Transformer::flops(c, o_.batch, h, w, o_.text_tokens);
+    m.weight_bytes = model->weight_bytes();
+    const std::vector<int64_t> lengths(static_cast<size_t>(o_.batch), o_.text_tokens);
+    DQ_TRY(m.compute_bytes, model->measure(o_.batch, h, w, lengths));
+    rows_.push_back(std::move(m));
+    return {};
+  }
+
+  Result<void> vae(const ComponentFiles& f) {
+    DQ_TRY(auto model, timed_load("vae", [&] { return vae::Vae::load(device_, f, vae::Part::decoder, components_.policy(f)); }));
+    const int64_t h = o_.height / model->config().scale(), w = o_.width / model->config().scale();
+    const Tensor z = noise({1, model->config().latent_channels, h, w}, 3);
+    DQ_TRY(Measurement m, measure("vae", fmt::format("decode {}x{}", o_.width, o_.height), o_.repetitions, o_.repetitions > 1, [&]() -> Result<void> {
+             DQ_TRY([[maybe_unused]] const Tensor out, model->decode(z));
+             return {};
+           }));
+    m.flops = vae::Vae::decode_flops(model->config(), 1, h, w);
+    m.weight_bytes = model->weight_bytes();
+    DQ_TRY(m.compute_bytes, model->measure_decode(1, h, w));
+    rows_.push_back(std::move(m));
+    return {};
+  }
+
+  std::shared_ptr<Device> device_;
+  const ComponentProvider& components_;
+  const BenchOptions& o_;
+  std::vector<Measurement> rows_;
+};
+
+}  // namespace
+
+Result<std::vector<Measurement>> bench_stages(std::shared_ptr<Device> device, const ComponentProvider& components,
+                                              const BenchOptions& options) {
+  return Bench(std::move(device), components, options).run();
+}
+
+}  // namespace danqing::app

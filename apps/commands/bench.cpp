@@ -1,0 +1,169 @@
+// danqing bench: the ruler. Seconds, GFLOP/s, tokens/s and memory of each stage, on a model or on made-up weights.
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/json.h"
+#include "base/try.h"
+#include "base/units.h"
+#include "bench/presets.h"
+#include "bench/stages.h"
+#include "bench/synthetic.h"
+#include "commands.h"
+#include "common/model_options.h"
+#include "models/ernie_image/transformer.h"
+#include "models/mistral3/model.h"
+#include "models/vae/vae.h"
+#include "pipeline/family.h"
+
+namespace danqing::app {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  BenchOptions bench;
+  std::string config, size, weights;
+  std::vector<std::string> stages;
+  int layers = 0, steps = 0;
+  bool json = false;
+};
+
+/// A config with fewer layers: the stack's length is the only thing that changes.
+void shorten(Json& config, int layers) {
+  for (Json* j : {&config, config.contains("text_config") ? &config["text_config"] : &config})
+    for (const char* key : {"num_layers", "num_hidden_layers"})
+      if (j->contains(key)) (*j)[key] = layers;
+}
+
+Result<std::vector<TensorSpec>> specs_for(const std::string& role, const Json& config) {
+  if (role == "transformer") {
+    DQ_TRY(const auto c, ernie_image::Config::parse(config, role));
+    return ernie_image::tensor_table(c);
+  }
+  if (role == "vae") {
+    DQ_TRY(const auto c, vae::Config::parse(config, role));
+    return vae::tensor_table(c, vae::Part::both);
+  }
+  DQ_TRY(const auto c, mistral3::Config::parse(config, role));
+  return mistral3::tensor_table(c, c.num_hidden_layers, role == "pe");
+}
+
+Result<ComponentProvider> synthetic_provider(const Options& o) {
+  DQ_TRY(auto configs, load_configs(o.config));
+  if (o.layers > 0)
+    for (auto& [role, config] : configs)
+      if (role != "vae") shorten(config, o.layers);
+  ComponentProvider p;
+  p.get = [configs](const std::string& role) -> Result<std::optional<ComponentFiles>> {
+    const auto it = configs.find(role);
+    if (it == configs.end()) return std::optional<ComponentFiles>();
+    DQ_TRY(const auto specs, specs_for(role, it->second));
+    DQ_TRY(ComponentFiles files, synthesize(role, it->second, specs));
+    return std::optional<ComponentFiles>(std::move(files));
+  };
+  return p;
+}
+
+Result<ComponentProvider> file_provider(ModelPaths paths) {
+  if (paths.model.empty()) {
+    DQ_TRY(paths.model, default_model());
+  }
+  DQ_TRY(const Checkpoint checkpoint, open_checkpoint(paths));
+  ComponentProvider p;
+  p.get = [checkpoint](const std::string& role) -> Result<std::optional<ComponentFiles>> {
+    const ComponentFiles* f = checkpoint.find(role);
+    return f ? std::optional(*f) : std::optional<ComponentFiles>();
+  };
+  return p;
+}
+
+/// A whole picture: engine opened, loaded, drawn, twice (cold and warm).
+Result<std::vector<Measurement>> bench_pipeline(const Options& o) {
+  std::vector<Measurement> rows;
+  std::unique_ptr<Engine> engine;
+  GenerateRequest request;
+  request.prompts = {"a red apple on green grass under a blue sky"};
+  request.seeds = {42};
+  request.enhancer = EnhancerMode::off;
+  request.width = o.size.empty() ? 0 : o.bench.width;
+  request.height = o.size.empty() ? 0 : o.bench.height;
+  if (o.steps > 0) request.num_inference_steps = o.steps;
+  for (const char* what : {"picture, with opening and loading", "picture, loaded"}) {
+    GenerateResult result;
+    DQ_TRY(Measurement m, measure("pipeline", what, 1, false, [&]() -> Result<void> {
+             if (!engine) {
+               DQ_TRY(engine, open_engine(o.model));
+             }
+             DQ_TRY(result, engine->generate(request));
+             return {};
+           }));
+    m.what += fmt::format(" {}x{}, {} steps", result.width, result.height, result.num_inference_steps);
+    rows.push_back(m);
+    Measurement step = m;
+    step.what = "median step";
+    step.seconds = step.min_seconds = result.seconds_per_step;
+    step.repetitions = result.num_inference_steps;
+    rows.push_back(step);
+  }
+  return rows;
+}
+
+Result<int> run(Options o) {
+  DQ_TRY(const std::shared_ptr<Device> device, Device::open(o.model.device, {o.model.threads}));
+  const std::string default_size = o.config.empty() ? "128x128" : "512x512";
+  DQ_TRY(std::tie(o.bench.width, o.bench.height), parse_size(o.size.empty() ? default_size : o.size));
+  if (o.bench.width % 16 || o.bench.height % 16)
+    return usage_error("[--size] expected multiples of 16, got {}x{}", o.bench.width, o.bench.height);
+  o.bench.stages.insert(o.stages.begin(), o.stages.end());
+  DQ_TRY(const ComputeType asked, parse_compute_type(o.model.dtype));
+  const ComputeType type = asked != ComputeType::automatic ? asked : o.config.empty() ? ComputeType::f32 : ComputeType::bf16;
+  std::optional<DType> kept;
+  if (!o.weights.empty()) {
+    kept = dtype_from_name(o.weights);
+    if (!kept) return usage_error("[--weights] expected a dtype such as bf16, q8_0 or q4_K, got '{}'", o.weights);
+  }
+  DQ_TRY(ComponentProvider components, o.config.empty() ? file_provider(o.model.paths) : synthetic_provider(o));
+  components.policy = [type, kept](const ComponentFiles& f) { return kept ? WeightPolicy{kept} : weight_policy(f, type); };
+
+  DQ_TRY(std::vector<Measurement> rows, bench_stages(device, components, o.bench));
+  if (o.config.empty() && o.bench.wants("pipeline")) {
+    DQ_TRY(const std::vector<Measurement> more, bench_pipeline(o));
+    rows.insert(rows.end(), more.begin(), more.end());
+  }
+  if (o.json) {
+    Json j{{"version", std::string(version())}, {"ggml", ggml_version_text()}, {"device", device->info().name},
+           {"processor", processor_name()}, {"cpu_features", cpu_features()}, {"threads", device->threads()},
+           {"config", o.config.empty() ? "model" : o.config}, {"results", Json::array()}};
+    for (const Measurement& m : rows) j["results"].push_back(to_json(m));
+    fmt::print("{}\n", dump_json(j, 2));
+  } else {
+    fmt::print("{} on {} ({}), {} threads, {}\n{}", o.config.empty() ? "model" : o.config, device->info().name,
+               device->is_cpu() ? processor_name() : device->info().description, device->threads(), cpu_features(), table(rows));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Command& command) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = app.add_subcommand("bench", "Measure seconds, GFLOP/s, tokens/s and memory of each stage");
+  c->add_option("--config", o->config, "Made-up weights of this config instead of a model: ernie-8b, or a directory with config.json files");
+  c->add_option("--layers", o->layers, "With --config: this many layers instead of all")->check(CLI::Range(1, 1000));
+  c->add_option("--size", o->size, "Picture size (default: 128x128 for a model, 512x512 with --config)");
+  c->add_option("--stage", o->stages, "Only these: text, enhancer, denoiser, vae, pipeline")
+      ->check(CLI::IsMember({"text", "enhancer", "denoiser", "vae", "pipeline"}));
+  c->add_option("--weights", o->weights, "Keep matrices in this dtype, e.g. q8_0 (default: by --dtype)");
+  c->add_option("--text-tokens", o->bench.text_tokens, "Text tokens of the denoiser")->check(CLI::Range(1, 65536))->capture_default_str();
+  c->add_option("--encoder-tokens", o->bench.encoder_tokens, "Tokens of the text encoder")->check(CLI::Range(1, 65536))->capture_default_str();
+  c->add_option("--enhancer-prompt", o->bench.enhancer_prompt, "Prompt tokens of the enhancer")->check(CLI::Range(1, 65536))->capture_default_str();
+  c->add_option("--new-tokens", o->bench.new_tokens, "Tokens that the enhancer writes")->check(CLI::Range(1, 65536))->capture_default_str();
+  c->add_option("--batch", o->bench.batch, "Pictures in one denoiser pass")->check(CLI::Range(1, 64))->capture_default_str();
+  c->add_option("--steps", o->steps, "Steps of the whole pipeline (default: the model's)")->check(CLI::Range(1, 1000));
+  c->add_option("--repeat", o->bench.repetitions, "Repetitions; the median is shown")->check(CLI::Range(1, 1000))->capture_default_str();
+  c->add_flag("--json", o->json, "Print JSON");
+  add_model_options(*c, o->model);
+  c->callback([o, &command] { command = [o] { return run(*o); }; });
+}
+
+}  // namespace danqing::app
