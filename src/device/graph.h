@@ -18,35 +18,45 @@ namespace danqing {
 
 class Graph {
  public:
-  /// `max_nodes` bounds the number of operations; models compute it from their layer count.
+  /// `max_nodes` is the expected number of operations (models compute it from their layer count); a graph that becomes
+  /// larger costs one more small allocation, nothing else. `device` must outlive the graph.
   Graph(Device& device, size_t max_nodes, bool keep_taps = false);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  ggml_context* ctx() const { return ctx_; }
+  /// Where the next operation goes. Ask anew for every operation: it changes when one context is full.
+  ggml_context* ctx() const;
   Device& device() const { return device_; }
-  /// New input; `shape` in torch order (at most 4 axes; the ggml sizes are the reverse).
+  /// New input; `shape` in torch order (at most 4 axes; the ggml sizes are the reverse). Its values stay between runs.
   ggml_tensor* input(std::string name, DType dtype, const Shape& shape);
-  /// Marks a result; read it with Runner::read after run().
-  void output(std::string name, ggml_tensor* t);
+  /// Marks a result; read it with Runner::read after run(). `shape` (of the same number of elements) is what read()
+  /// reports; empty: the tensor's own sizes without the ones in front.
+  void output(std::string name, ggml_tensor* t, Shape shape = {});
   /// Names an intermediate. Costs nothing unless the graph was made with keep_taps: then it becomes an output.
-  void tap(const std::string& name, ggml_tensor* t);
+  void tap(const std::string& name, ggml_tensor* t, Shape shape = {});
   bool keeps_taps() const { return keep_taps_; }
-  /// A side effect that must run although no output depends on it (writes into a KV cache).
+  /// A side effect that must run although no output depends on it. Operations run in the order of the require/output/tap
+  /// calls that need them.
   void require(ggml_tensor* t);
 
  private:
   friend class Runner;
   struct Named { std::string name; ggml_tensor* tensor; Shape shape; };
+  Named keep(std::string name, ggml_tensor* t, Shape shape);
+  Named* find(std::vector<Named>& in, std::string_view name);
+  ggml_cgraph* finish();   ///< all that was required, in order
   Device& device_;
-  ggml_context* ctx_ = nullptr;
+  size_t nodes_per_context_;
+  mutable std::vector<ggml_context*> contexts_;
+  ggml_context* graph_context_ = nullptr;
   ggml_cgraph* graph_ = nullptr;
   bool keep_taps_ = false;
   std::vector<Named> inputs_, outputs_, taps_;
+  std::vector<ggml_tensor*> required_;
 };
 
-/// Owns the compute buffer of one graph.
+/// Owns the compute buffer of one graph. The graph must not be added to once it has a Runner.
 class Runner {
  public:
   explicit Runner(std::unique_ptr<Graph> graph);
@@ -55,24 +65,24 @@ class Runner {
 
   /// Exact bytes of the compute buffer, without allocating it.
   size_t measure();
-  /// Allocates; error does_not_fit. Called by run() if needed.
+  /// Allocates; error does_not_fit, or failed when the device lacks an operation. Called by set() and run() if needed.
   Result<void> prepare();
   /// Sets an input by name. Sizes must agree (checked: an Error, not an assert). f32 data is converted to the input's dtype.
+  /// An input on which nothing depends is checked and ignored.
   Result<void> set(std::string_view name, std::span<const float> values);
   Result<void> set(std::string_view name, std::span<const int32_t> values);
   /// Computes. `cancelled` is polled between nodes on the CPU; true gives Error cancelled. Device failure: device_lost.
   Result<void> run(const std::function<bool()>& cancelled = {});
-  /// A marked output, widened to f32, shape in torch order as given when it was marked (rank 4 sizes of 1 kept off the front).
+  /// A marked output, widened to f32, in the shape given when it was marked.
   Result<Tensor> read(std::string_view name) const;
   /// Sends every tap to `sink` under "prefix" + name. No effect unless the graph keeps taps.
   Result<void> send_taps(const TapSink& sink, const std::string& prefix = "") const;
   Graph& graph() { return *graph_; }
 
  private:
+  Result<Graph::Named*> input_for(std::string_view name, size_t count);
   std::unique_ptr<Graph> graph_;
-  ggml_gallocr* galloc_ = nullptr;
-  Device::Buffer buffer_{nullptr, {nullptr}};
-  bool prepared_ = false;
+  Device::GraphBuffer buffer_{nullptr, {}};
 };
 
 }  // namespace danqing

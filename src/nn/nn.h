@@ -14,8 +14,12 @@ namespace danqing::nn {
 
 /// x [..., in] -> [..., out]: x W^T (+ b). W [out, in].
 ggml_tensor* linear(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias = nullptr);
-/// ids [n] (i32) -> [n, width]
+/// ids [n] (i32, each below the number of rows: the caller checks, a kernel aborts) -> [n, width]
 ggml_tensor* embedding(Graph& g, ggml_tensor* ids, ggml_tensor* table);
+/// Writes rows [n, width] into the persistent cache [capacity, width] (see device/state.h) at positions ids [n] (i32, below
+/// capacity). Returns the cache after the write: what reads from the returned tensor sees the new rows. The write happens
+/// in every run, whether the result is used or not.
+ggml_tensor* store_rows(Graph& g, ggml_tensor* cache, ggml_tensor* rows, ggml_tensor* ids);
 
 /// x / sqrt(mean(x^2) + eps) over the last axis, times weight if given. (Zhang & Sennrich 2019)
 ggml_tensor* rms_norm(Graph& g, ggml_tensor* x, ggml_tensor* weight, float eps);

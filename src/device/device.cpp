@@ -1,0 +1,218 @@
+#include "device/device.h"
+
+#include <ggml.h>
+
+#include <algorithm>
+#include <cctype>
+#include <mutex>
+#include <new>
+
+#include "base/log.h"
+#include "base/try.h"
+#include "base/units.h"
+#include "device/host.h"
+
+namespace danqing {
+namespace {
+
+constexpr int kMaxThreads = 512;   // GGML_MAX_N_THREADS: ggml's CPU backend aborts beyond
+
+void forward_log(ggml_log_level, const char* text, void*) noexcept {
+  std::string_view line = text ? text : "";
+  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.remove_suffix(1);
+  if (!line.empty()) log::write(log::Level::debug, line);
+}
+
+/// Once per process: ggml's messages into our log, and its loadable backends if it was built with them. A build that
+/// has the CPU linked in is not asked to search the file system for libraries.
+void start_ggml() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    ggml_log_set(forward_log, nullptr);
+    if (!ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)) ggml_backend_load_all();
+    if (ggml_context* c = ggml_init({0, nullptr, true})) ggml_free(c);   // fills ggml's tables
+  });
+}
+
+struct Known {
+  DeviceInfo info;
+  ggml_backend_dev_t handle = nullptr;
+  enum ggml_backend_dev_type type = GGML_BACKEND_DEVICE_TYPE_CPU;
+};
+
+std::vector<Known> known_devices() {
+  start_ggml();
+  std::vector<Known> all;
+  for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+    ggml_backend_dev_t dev = ggml_backend_dev_get(i);
+    const auto type = ggml_backend_dev_type(dev);
+    const bool cpu = type == GGML_BACKEND_DEVICE_TYPE_CPU;
+    if (!cpu && type != GGML_BACKEND_DEVICE_TYPE_GPU && type != GGML_BACKEND_DEVICE_TYPE_IGPU) continue;
+    Known k{{}, dev, type};
+    k.info.backend = ggml_backend_reg_name(ggml_backend_dev_backend_reg(dev));
+    if (k.info.backend == "ROCm") k.info.backend = "HIP";   // ggml's name for its HIP build
+    if (cpu) {
+      const host::Memory m = host::memory();
+      k.info.name = "cpu";
+      k.info.description = host::cpu_name();
+      k.info.memory_total = m.total;
+      k.info.memory_free = m.available;
+    } else {
+      size_t free = 0, total = 0;
+      ggml_backend_dev_memory(dev, &free, &total);
+      for (char c : k.info.backend) k.info.name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      k.info.name += std::to_string(std::count_if(all.begin(), all.end(), [&](const Known& o) {
+        return o.type != GGML_BACKEND_DEVICE_TYPE_CPU && o.info.backend == k.info.backend;
+      }));
+      k.info.description = ggml_backend_dev_description(dev);
+      k.info.memory_total = total;
+      k.info.memory_free = free;
+    }
+    all.push_back(std::move(k));
+  }
+  return all;
+}
+
+/// A card of its own before one that shares the host's memory, more memory before less; the CPU last.
+const Known* best(const std::vector<Known>& all) {
+  const auto rank = [](const Known& k) {
+    return k.type == GGML_BACKEND_DEVICE_TYPE_GPU ? 2 : k.type == GGML_BACKEND_DEVICE_TYPE_IGPU ? 1 : 0;
+  };
+  const Known* found = nullptr;
+  for (const Known& k : all)
+    if (!found || std::pair(rank(k), k.info.memory_total) > std::pair(rank(*found), found->info.memory_total)) found = &k;
+  return found;
+}
+
+template <class F>
+F procedure(ggml_backend_t backend, const char* name) {
+  ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(ggml_backend_get_device(backend));
+  return reg ? reinterpret_cast<F>(ggml_backend_reg_get_proc_address(reg, name)) : nullptr;
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> list_devices() {
+  std::vector<DeviceInfo> infos;
+  for (Known& k : known_devices()) infos.push_back(std::move(k.info));
+  return infos;
+}
+
+std::string ggml_version_text() { return ggml_version(); }
+std::string cpu_features() { return host::cpu_features(); }
+
+Result<std::shared_ptr<Device>> Device::open(std::string_view name, const DeviceOptions& options) {
+  if (options.threads < 0 || options.threads > kMaxThreads)
+    return usage_error("[device] expected 0 to {} threads, got {}", kMaxThreads, options.threads);
+  const std::vector<Known> all = known_devices();
+  const Known* chosen = nullptr;
+  if (name == "auto") {
+    chosen = best(all);
+  } else {
+    for (const Known& k : all)
+      if (k.info.name == name) chosen = &k;
+  }
+  if (!chosen) {
+    std::string list = "auto";
+    for (const Known& k : all) list += ", " + k.info.name;
+    return usage_error("[device] expected one of {}, got \"{}\"", list, name);
+  }
+  std::shared_ptr<Device> d(new Device());
+  d->info_ = chosen->info;
+  d->is_cpu_ = chosen->type == GGML_BACKEND_DEVICE_TYPE_CPU;
+  d->backend_ = ggml_backend_dev_init(chosen->handle, nullptr);
+  if (!d->backend_)
+    return fail(ErrorCode::device_lost, "[device] expected {} ({}) to start, got an error from its driver; see the log "
+                "at debug level", d->info_.name, d->info_.description);
+  if (d->is_cpu_) {
+    const int cores = options.threads ? options.threads : host::physical_cores(host::allowed_cpus());
+    d->threads_ = std::clamp(cores, 1, kMaxThreads);
+    if (auto set = procedure<ggml_backend_set_n_threads_t>(d->backend_, "ggml_backend_set_n_threads"))
+      set(d->backend_, d->threads_);
+  }
+  return d;
+}
+
+Device::~Device() {
+  if (backend_) ggml_backend_free(backend_);
+}
+
+ggml_backend_buffer_type_t Device::buffer_type() const { return ggml_backend_get_default_buffer_type(backend_); }
+
+Result<void> Device::admit(size_t bytes, std::string_view what) {
+  const bool fails_now = fail_in_ > 0 && --fail_in_ == 0;
+  if (fails_now || bytes > limit_ - std::min<uint64_t>(limit_, allocated_)) {
+    return fail(ErrorCode::does_not_fit, "[memory] expected {} free on {} for the {}, got {} in use of {} allowed",
+                format_bytes(bytes), info_.name, what, format_bytes(allocated_),
+                limit_ == std::numeric_limits<uint64_t>::max() ? "all" : format_bytes(limit_));
+  }
+  if (is_cpu_) {   // the kernel would promise more than there is and end the process later
+    const uint64_t available = host::memory().available;
+    if (available != 0 && bytes > available)
+      return fail(ErrorCode::does_not_fit, "[memory] expected {} free on {} for the {}, got {}", format_bytes(bytes),
+                  info_.name, what, format_bytes(available));
+  }
+  return {};
+}
+
+void Device::charge(size_t bytes) {
+  allocated_ += bytes;
+  peak_ = std::max(peak_, allocated_);
+}
+
+static Error refused(const Device& d, size_t bytes, std::string_view what) {
+  return fail(ErrorCode::does_not_fit, "[memory] expected {} free on {} for the {}, got a refusal from its driver ({} in use)",
+              format_bytes(bytes), d.info().name, what, format_bytes(d.allocated()));
+}
+
+Result<Device::Buffer> Device::allocate(size_t bytes, std::string_view what) {
+  DQ_CHECK(admit(bytes, what));
+  ggml_backend_buffer_t b = nullptr;
+  try {
+    b = ggml_backend_buft_alloc_buffer(buffer_type(), bytes);
+  } catch (const std::exception&) {   // a backend's own C++ or driver exception
+  }
+  if (!b) return refused(*this, bytes, what);
+  charge(ggml_backend_buffer_get_size(b));
+  return Buffer(b, BufferDeleter{this});
+}
+
+void Device::BufferDeleter::operator()(ggml_backend_buffer_t b) const {
+  device->allocated_ -= ggml_backend_buffer_get_size(b);
+  ggml_backend_buffer_free(b);
+}
+
+size_t Device::measure_graph(ggml_cgraph* graph) const {
+  ggml_gallocr_t g = ggml_gallocr_new(buffer_type());
+  size_t bytes = 0;
+  ggml_gallocr_reserve_n_size(g, graph, nullptr, nullptr, &bytes);
+  ggml_gallocr_free(g);
+  return bytes;
+}
+
+Result<Device::GraphBuffer> Device::allocate_graph(ggml_cgraph* graph, std::string_view what) {
+  const size_t bytes = measure_graph(graph);
+  DQ_CHECK(admit(bytes, what));
+  GraphBuffer g(ggml_gallocr_new(buffer_type()), GraphBufferDeleter{this, 0});
+  bool placed = false;
+  try {
+    placed = ggml_gallocr_reserve(g.get(), graph) && ggml_gallocr_alloc_graph(g.get(), graph);
+  } catch (const std::exception&) {
+  }
+  if (!placed) return refused(*this, bytes, what);
+  g.get_deleter().bytes = ggml_gallocr_get_buffer_size(g.get(), 0);
+  charge(g.get_deleter().bytes);
+  return g;
+}
+
+void Device::GraphBufferDeleter::operator()(ggml_gallocr* g) const {
+  device->allocated_ -= bytes;
+  ggml_gallocr_free(g);
+}
+
+void Device::set_abort_callback(ggml_abort_callback callback, void* data) const {
+  if (auto set = procedure<ggml_backend_set_abort_callback_t>(backend_, "ggml_backend_set_abort_callback"))
+    set(backend_, callback, data);
+}
+
+}  // namespace danqing

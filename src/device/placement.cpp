@@ -1,0 +1,48 @@
+#include "device/placement.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/tensor.h"
+#include "base/try.h"
+
+namespace danqing {
+
+ggml_context* tensor_context(size_t n) { return ggml_init({(n + 1) * ggml_tensor_overhead(), nullptr, true}); }
+
+Result<ggml_tensor*> new_tensor(ggml_context* ctx, ggml_type type, const Shape& shape, std::string_view name) {
+  const bool sane = shape.size() <= 4 && element_count(shape) > 0 && element_count(shape) < (int64_t{1} << 48);
+  if (!sane || (!shape.empty() && shape.back() % ggml_blck_size(type) != 0))
+    return bad_input("[device] expected 0 to 4 axes of whole {} blocks for {}, got {}", ggml_type_name(type), name, to_string(shape));
+  int64_t ne[4] = {1, 1, 1, 1};
+  std::reverse_copy(shape.begin(), shape.end(), ne);
+  ggml_tensor* t = ggml_new_tensor(ctx, type, 4, ne);
+  ggml_set_name(t, std::string(name).c_str());
+  return t;
+}
+
+Result<std::vector<Device::Buffer>> place(Device& device, const std::vector<ggml_tensor*>& tensors, std::string_view what) {
+  const ggml_backend_buffer_type_t type = device.buffer_type();
+  const size_t align = ggml_backend_buft_get_alignment(type), most = ggml_backend_buft_get_max_size(type);
+  const auto padded = [&](const ggml_tensor* t) {
+    return (ggml_backend_buft_get_alloc_size(type, t) + align - 1) / align * align;
+  };
+  std::vector<Device::Buffer> buffers;
+  for (size_t first = 0, end = 0; first < tensors.size(); first = end) {
+    size_t bytes = 0;
+    for (; end < tensors.size() && (end == first || bytes + padded(tensors[end]) <= most); ++end)
+      bytes += padded(tensors[end]);
+    DQ_TRY(Device::Buffer buffer, device.allocate(bytes, what));
+    char* at = static_cast<char*>(ggml_backend_buffer_get_base(buffer.get()));
+    for (size_t i = first; i < end; ++i) {
+      if (ggml_backend_tensor_alloc(buffer.get(), tensors[i], at) != GGML_STATUS_SUCCESS)
+        return fail(ErrorCode::device_lost, "[memory] expected {} to take the {}, got an error from its driver",
+                    device.info().name, what);
+      at += padded(tensors[i]);
+    }
+    buffers.push_back(std::move(buffer));
+  }
+  return buffers;
+}
+
+}  // namespace danqing

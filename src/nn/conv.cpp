@@ -1,0 +1,38 @@
+#include "nn/detail.h"
+#include "nn/nn.h"
+
+namespace danqing::nn {
+namespace {
+
+/// A 1x1 convolution is a product over the channels: [B, C, H, W] -> [B, HW, C] -> [B, HW, O] -> [B, O, H, W].
+ggml_tensor* pointwise(Graph& g, ggml_tensor* x, ggml_tensor* kernel) {
+  const int64_t w = x->ne[0], h = x->ne[1], c = x->ne[2], b = x->ne[3], o = kernel->ne[3];
+  ggml_tensor* pixels = ggml_reshape_3d(g.ctx(), contiguous(g, x), w * h, c, b);
+  pixels = ggml_cont(g.ctx(), ggml_transpose(g.ctx(), pixels));
+  ggml_tensor* y = matmul(g, ggml_reshape_2d(g.ctx(), kernel, c, o), ggml_reshape_2d(g.ctx(), pixels, c, w * h * b));
+  y = ggml_reshape_3d(g.ctx(), y, o, w * h, b);
+  return ggml_reshape_4d(g.ctx(), ggml_cont(g.ctx(), ggml_transpose(g.ctx(), y)), w, h, o, b);
+}
+
+}  // namespace
+
+ggml_tensor* conv2d(Graph& g, ggml_tensor* x, ggml_tensor* kernel, ggml_tensor* bias, const Conv2dOptions& o) {
+  x = contiguous(g, x);
+  const bool symmetric = o.pad_left == o.pad_right && o.pad_top == o.pad_bottom;
+  const bool padded = o.pad_left || o.pad_right || o.pad_top || o.pad_bottom;
+  ggml_tensor* y = nullptr;
+  if (kernel->ne[0] == 1 && kernel->ne[1] == 1 && o.stride == 1 && !padded) {
+    y = pointwise(g, x, kernel);
+  } else {
+    if (!symmetric) x = ggml_pad_ext(g.ctx(), x, o.pad_left, o.pad_right, o.pad_top, o.pad_bottom, 0, 0, 0, 0);
+    // im2col in pieces of a fixed scratch buffer, never of the whole picture.
+    y = ggml_conv_2d_direct(g.ctx(), kernel, x, o.stride, o.stride, symmetric ? o.pad_left : 0, symmetric ? o.pad_top : 0, 1, 1);
+  }
+  return bias ? ggml_add(g.ctx(), y, per_channel(g, bias)) : y;
+}
+
+ggml_tensor* upsample_nearest2(Graph& g, ggml_tensor* x) {
+  return ggml_upscale(g.ctx(), contiguous(g, x), 2, GGML_SCALE_MODE_NEAREST);
+}
+
+}  // namespace danqing::nn
