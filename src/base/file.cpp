@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/try.h"
 
@@ -28,7 +29,7 @@ Error os_error(const char* what, const std::filesystem::path& p, ErrorCode code 
 }  // namespace
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem::path& path) {
-  Fd f{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  Fd f{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // a FIFO in place of a model must not hang us
   if (f.fd < 0) return os_error("open", path);
   struct stat st {};
   if (::fstat(f.fd, &st) != 0) return os_error("stat", path);
@@ -66,36 +67,59 @@ Result<std::string> read_text(const std::filesystem::path& path, size_t limit) {
   }
 }
 
+namespace {
+
+Result<void> write_all(int fd, std::string_view bytes, const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return os_error("write", path, ErrorCode::failed);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+Error exists_already(const std::filesystem::path& path) {
+  return fail(ErrorCode::failed, "[file] {} exists already and is not overwritten", path.string());
+}
+
+// Gives the finished file its name. link() refuses an existing target, which makes "never overwrite" free of races;
+// where there are no hard links (FAT, some network shares) the name is claimed by an exclusive open first.
+Result<void> publish(const std::filesystem::path& part, const std::filesystem::path& path, bool overwrite) {
+  if (!overwrite) {
+    if (::link(part.c_str(), path.c_str()) == 0) {
+      ::unlink(part.c_str());
+      return {};
+    }
+    if (errno == EEXIST) return exists_already(path);
+    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK)
+      return os_error("write", path, ErrorCode::failed);
+    Fd claim{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
+    if (claim.fd < 0) return errno == EEXIST ? exists_already(path) : os_error("write", path, ErrorCode::failed);
+  }
+  if (::rename(part.c_str(), path.c_str()) == 0) return {};
+  const Error e = os_error("write", path, ErrorCode::failed);
+  if (!overwrite) ::unlink(path.c_str());  // our own empty claim
+  return e;
+}
+
+}  // namespace
+
 Result<void> write_file(const std::filesystem::path& path, std::string_view bytes, bool overwrite) {
   static std::atomic<unsigned> counter{0};
-  std::filesystem::path tmp = path;
-  tmp += fmt::format(".part{}-{}", ::getpid(), counter++);
-  Fd f{::open(tmp.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
+  std::filesystem::path part;
+  Fd f;
+  do {  // a crashed program of the same number may have left its part behind
+    part = path.parent_path() / fmt::format(".danqing-part{}-{}", ::getpid(), counter++);
+    f.fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (f.fd < 0 && errno == EEXIST);
   if (f.fd < 0) return os_error("write", path, ErrorCode::failed);
-  const char* p = bytes.data();
-  size_t left = bytes.size();
-  while (left > 0) {
-    const ssize_t n = ::write(f.fd, p, left);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const Error e = os_error("write", path, ErrorCode::failed);
-      ::unlink(tmp.c_str());
-      return e;
-    }
-    p += n;
-    left -= static_cast<size_t>(n);
-  }
-  // link() refuses an existing target, which makes "never overwrite" free of races; rename() replaces it.
-  const int rc = overwrite ? ::rename(tmp.c_str(), path.c_str()) : ::link(tmp.c_str(), path.c_str());
-  if (rc != 0) {
-    const bool exists = !overwrite && errno == EEXIST;
-    const Error e = exists ? fail(ErrorCode::failed, "[file] {} exists already and is not overwritten", path.string())
-                           : os_error("write", path, ErrorCode::failed);
-    ::unlink(tmp.c_str());
-    return e;
-  }
-  if (!overwrite) ::unlink(tmp.c_str());
-  return {};
+  Result<void> r = write_all(f.fd, bytes, path);
+  // Some file systems report a full disk only here.
+  if (::close(std::exchange(f.fd, -1)) != 0 && r) r = os_error("write", path, ErrorCode::failed);
+  if (r) r = publish(part, path, overwrite);
+  if (!r) ::unlink(part.c_str());
+  return r;
 }
 
 }  // namespace danqing

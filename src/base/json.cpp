@@ -32,6 +32,14 @@ bool too_deep(std::string_view s) {
   return false;
 }
 
+// A FIFO or device in place of a config must not hang the program.
+Result<std::string> read_regular(const std::filesystem::path& path) {
+  std::error_code ec;
+  if (const auto status = std::filesystem::status(path, ec); exists(status) && !is_regular_file(status))
+    return bad_input("[json] {}: expected a regular file, got something else", path.string());
+  return read_text(path);
+}
+
 Error wrong(const std::string& where, std::string_view key, const char* expected, const Json* got) {
   if (!got) return bad_input("[json] {}: field '{}' is missing (expected {})", where, key, expected);
   return bad_input("[json] {}: field '{}' expected {}, got {}", where, key, expected, one_line(dump_json(*got), 60));
@@ -49,12 +57,12 @@ Result<Json> parse_json(std::string_view text, const std::string& where) {
 }
 
 Result<Json> read_json(const std::filesystem::path& path) {
-  DQ_TRY(std::string text, read_text(path));
+  DQ_TRY(std::string text, read_regular(path));
   return parse_json(text, path.string());
 }
 
 Result<Json> read_json_unique(const std::filesystem::path& path) {
-  DQ_TRY(std::string text, read_text(path));
+  DQ_TRY(std::string text, read_regular(path));
   const std::string where = path.string();
   if (too_deep(text)) return bad_input("[json] {}: nested deeper than {} levels", where, kMaxDepth);
   std::vector<std::set<std::string>> open;

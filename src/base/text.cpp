@@ -23,6 +23,16 @@ size_t sequence_length(std::string_view s) {
 
 }  // namespace
 
+size_t valid_utf8_prefix(std::string_view text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const size_t n = sequence_length(text.substr(done));
+    if (n == 0) break;
+    done += n;
+  }
+  return done;
+}
+
 std::string one_line(std::string_view text, size_t max) {
   std::string out;
   while (!text.empty()) {

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "base/bytes.h"
+#include "base/text.h"
 
 namespace danqing {
 namespace {
@@ -14,8 +15,9 @@ bool starts_with_ignoring_case(std::string_view text, std::string_view lower) {
          });
 }
 
+// Only the beginning of the file is looked at, so the last character may be cut.
 bool is_text(std::string_view s) {
-  return std::all_of(s.begin(), s.end(), [](char c) {
+  return valid_utf8_prefix(s) + 3 >= s.size() && std::all_of(s.begin(), s.end(), [](char c) {
     const auto u = static_cast<unsigned char>(c);
     return u >= 0x20 || u == '\n' || u == '\r' || u == '\t';
   });
