@@ -7,8 +7,6 @@
 namespace danqing::nn {
 namespace {
 
-/// The attention scores that exist at one time, when they are written out: 256 MiB.
-constexpr int64_t kScoreBytes = int64_t{256} << 20;
 /// From this many queries on, the CPU's fused kernel works in tiles of f32; below, it would go row by row, and with one
 /// query its result would depend on the number of threads.
 constexpr int64_t kFusedQueries = 64;
@@ -31,10 +29,13 @@ ggml_tensor* join(Graph& g, std::vector<ggml_tensor*> parts) {
   return parts.front();
 }
 
-ggml_tensor* written_out(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask, float scale) {
+}  // namespace
+
+ggml_tensor* attention_written_out(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask, float scale,
+                                   int64_t score_bytes) {
   const int64_t keys = k->ne[1], queries = q->ne[1];
   const int64_t row_bytes = keys * q->ne[2] * q->ne[3] * static_cast<int64_t>(sizeof(float));
-  const int64_t at_once = std::clamp<int64_t>(kScoreBytes / row_bytes, 1, queries);
+  const int64_t at_once = std::clamp<int64_t>(score_bytes / row_bytes, 1, queries);
   v = ggml_cont(g.ctx(), ggml_permute(g.ctx(), v, 1, 0, 2, 3));   // [B, Hkv, D, Tk]
   std::vector<ggml_tensor*> parts;
   for (int64_t first = 0; first < queries; first += at_once) {
@@ -47,8 +48,6 @@ ggml_tensor* written_out(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* 
   return join(g, std::move(parts));
 }
 
-}  // namespace
-
 ggml_tensor* attention(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask, float scale) {
   const int64_t d = v->ne[0], heads = q->ne[1], queries = q->ne[2], batch = q->ne[3];
   if (mask) mask = contiguous(g, mask);
@@ -57,7 +56,7 @@ ggml_tensor* attention(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
   q = ggml_permute(g.ctx(), q, 0, 2, 1, 3);   // [B, H, T, D], views
   k = ggml_permute(g.ctx(), k, 0, 2, 1, 3);
   v = ggml_permute(g.ctx(), v, 0, 2, 1, 3);
-  ggml_tensor* y = tiles ? fused(g, q, k, v, mask, scale) : written_out(g, q, k, v, mask, scale);
+  ggml_tensor* y = tiles ? fused(g, q, k, v, mask, scale) : attention_written_out(g, q, k, v, mask, scale, kScoreBytes);
   return ggml_reshape_3d(g.ctx(), y, d * heads, queries, batch);
 }
 

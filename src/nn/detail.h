@@ -19,4 +19,11 @@ inline ggml_tensor* matmul(Graph& g, ggml_tensor* a, ggml_tensor* b) {
   return y;
 }
 
+/// The attention scores that may exist at one time where they are written out to memory: 256 MiB.
+inline constexpr int64_t kScoreBytes = int64_t{256} << 20;
+/// Attention by two products and a softmax, as many queries at a time as `score_bytes` holds (at least one).
+/// q [B, Hq, Tq, D], k and v [B, Hkv, Tk, D], in any memory order with the last axis contiguous -> [B, Tq, Hq, D].
+ggml_tensor* attention_written_out(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask, float scale,
+                                   int64_t score_bytes);
+
 }  // namespace danqing::nn

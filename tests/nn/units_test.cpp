@@ -44,8 +44,8 @@ TEST_P(Norms, Layer) {
 TEST_P(Norms, Group) {
   const std::string p = GetParam();
   Bench b;
-  auto* x = b.input("x", units().f32(p + ".in"));   // [6, 128]: six items of 128 channels and one pixel
-  auto* y = nn::group_norm(b.graph(), nn::reshape(b.graph(), x, {6, 128, 1, 1}), nullptr, nullptr, 8, 1e-6f);
+  auto* x = b.input("x", units().f32(p + ".in"));   // [6, 128], normalised as [1, 32, 24, 1]
+  auto* y = nn::group_norm(b.graph(), nn::reshape(b.graph(), x, {1, 32, 24, 1}), nullptr, nullptr, 8, 1e-6f);
   EXPECT_TRUE(close(b.run(y, {6, 128}), units().f32(p + ".groupnorm8_eps1e-6.f32"), kTolerance));
 }
 
