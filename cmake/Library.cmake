@@ -3,6 +3,8 @@ add_library(danqing SHARED ${CMAKE_SOURCE_DIR}/cmake/library.cpp)
 # The API is defined in these layers; take them whole, the rest as needed.
 target_link_libraries(danqing PRIVATE
   "$<LINK_LIBRARY:WHOLE_ARCHIVE,danqing_pipeline>" "$<LINK_LIBRARY:WHOLE_ARCHIVE,danqing_image>" danqing_memory)
+# danqing_image is also a plain dependency of danqing_pipeline.
+set_property(TARGET danqing PROPERTY LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,danqing_pipeline,danqing_image")
 target_include_directories(danqing INTERFACE
   $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(danqing INTERFACE cxx_std_20)

@@ -45,7 +45,7 @@ Result<std::vector<TensorSpec>> specs_for(const std::string& role, const Json& c
     return vae::tensor_table(c, vae::Part::both);
   }
   DQ_TRY(const auto c, mistral3::Config::parse(config, role));
-  return mistral3::tensor_table(c, c.num_hidden_layers, role == "pe");
+  return mistral3::tensor_table(c, c.num_hidden_layers, role == "pe", role == "pe");
 }
 
 Result<ComponentProvider> synthetic_provider(const Options& o) {
