@@ -1,7 +1,7 @@
 // danqing bench: the ruler. Seconds, GFLOP/s, tokens/s and memory of each stage, on a model or on made-up weights.
 #include <fmt/format.h>
 
-#include <chrono>
+#include <cstdio>
 
 #include "base/json.h"
 #include "base/try.h"
@@ -135,10 +135,11 @@ Result<int> run(Options o) {
            {"processor", processor_name()}, {"cpu_features", cpu_features()}, {"threads", device->threads()},
            {"config", o.config.empty() ? "model" : o.config}, {"results", Json::array()}};
     for (const Measurement& m : rows) j["results"].push_back(to_json(m));
-    fmt::print("{}\n", dump_json(j, 2));
+    std::fputs((dump_json(j, 2) + "\n").c_str(), stdout);
   } else {
-    fmt::print("{} on {} ({}), {} threads, {}\n{}", o.config.empty() ? "model" : o.config, device->info().name,
-               device->is_cpu() ? processor_name() : device->info().description, device->threads(), cpu_features(), table(rows));
+    const std::string head = fmt::format("{} on {} ({}), {} threads, {}\n", o.config.empty() ? "model" : o.config, device->info().name,
+                                         device->is_cpu() ? processor_name() : device->info().description, device->threads(), cpu_features());
+    std::fputs((head + table(rows)).c_str(), stdout);
   }
   return 0;
 }
@@ -162,6 +163,12 @@ void add_bench(CLI::App& app, Command& command) {
   c->add_option("--steps", o->steps, "Steps of the whole pipeline (default: the model's)")->check(CLI::Range(1, 1000));
   c->add_option("--repeat", o->bench.repetitions, "Repetitions; the median is shown")->check(CLI::Range(1, 1000))->capture_default_str();
   c->add_flag("--json", o->json, "Print JSON");
+  c->footer(
+      "Examples:\n"
+      "  danqing bench                                              the built-in model, every stage and a whole picture\n"
+      "  danqing bench -m ERNIE-Image --stage denoiser --size 1024x1024 --dtype bf16\n"
+      "  danqing bench --config ernie-8b --layers 2 --size 512x512  true shapes with made-up weights\n"
+      "GFLOP/s count two operations for each multiply-add of matrices, convolutions and attention.");
   add_model_options(*c, o->model);
   c->callback([o, &command] { command = [o] { return run(*o); }; });
 }

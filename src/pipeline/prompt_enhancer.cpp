@@ -54,7 +54,9 @@ std::string strip(std::string s) {
   return a == std::string::npos ? "" : s.substr(a, s.find_last_not_of(kSpace) - a + 1);
 }
 
-Result<void> check(const EnhanceOptions& o) {
+}  // namespace
+
+Result<void> check_enhance_options(const EnhanceOptions& o) {
   if (!(o.temperature >= 0) || !std::isfinite(o.temperature))
     return usage_error("[enhance] temperature expected a number >= 0, got {}", o.temperature);
   if (!(o.top_p > 0 && o.top_p <= 1)) return usage_error("[enhance] top_p expected a number in (0, 1], got {}", o.top_p);
@@ -63,8 +65,6 @@ Result<void> check(const EnhanceOptions& o) {
     return usage_error("[enhance] max_new_tokens expected 1 to {}, got {}", kMaxNewTokens, o.max_new_tokens);
   return {};
 }
-
-}  // namespace
 
 Result<std::unique_ptr<PromptEnhancer>> PromptEnhancer::load(std::shared_ptr<Device> device, const ComponentFiles& files,
                                                              const std::filesystem::path& tokenizer,
@@ -85,7 +85,7 @@ Result<std::vector<int32_t>> PromptEnhancer::prompt_ids(std::string_view prompt,
 Result<std::vector<int32_t>> PromptEnhancer::generate(const std::vector<int32_t>& prompt_ids, const EnhanceOptions& options,
                                                       const std::function<bool()>& cancelled,
                                                       const std::function<void(int32_t)>& on_token) {
-  DQ_CHECK(check(options));
+  DQ_CHECK(check_enhance_options(options));
   int cap = options.max_new_tokens;
   if (const auto limit = tokenizer_->model_max_length()) cap = static_cast<int>(std::min<int64_t>(cap, *limit));
   const TokenSamplerOptions sampler{options.temperature, options.top_k, options.top_p};

@@ -11,6 +11,9 @@
 
 namespace danqing {
 
+/// Ranges of temperature, top_p, top_k and max_new_tokens; a usage Error names the field.
+Result<void> check_enhance_options(const EnhanceOptions& options);
+
 class PromptEnhancer {
  public:
   static Result<std::unique_ptr<PromptEnhancer>> load(std::shared_ptr<Device> device, const ComponentFiles& files,

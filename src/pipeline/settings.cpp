@@ -1,9 +1,11 @@
 #include "pipeline/settings.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
 #include "base/try.h"
+#include "pipeline/prompt_enhancer.h"
 
 namespace danqing {
 namespace {
@@ -98,6 +100,7 @@ Result<Settings> resolve(const GenerateRequest& r, const ModelFamily& family, bo
     return usage_error("[enhance] {}: this model has no prompt enhancer (no pe and pe_tokenizer)", info.name);
   s.enhance = info.has_prompt_enhancer &&
               (r.enhancer == EnhancerMode::on || (r.enhancer == EnhancerMode::automatic && info.defaults.prompt_enhancer));
+  if (s.enhance) DQ_CHECK(check_enhance_options(r.enhance));
   DQ_TRY(s.seeds, resolve_seeds(r, s.images));
   s.negative_prompts = r.negative_prompts;
   if (s.negative_prompts.empty()) s.negative_prompts.push_back("");

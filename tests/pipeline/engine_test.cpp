@@ -1,0 +1,139 @@
+// The public API on the mini model: threads, errors, the same picture from every way in.
+#include "danqing/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+#include "testing/testing.h"
+
+namespace danqing {
+namespace {
+
+using ::testing::HasSubstr;
+
+EngineOptions mini() {
+  EngineOptions o;
+  o.paths.model = testing::mini_model();
+  return o;
+}
+
+GenerateRequest small_request() {
+  GenerateRequest r;
+  r.prompts = {"a red apple"};
+  r.seeds = {42};
+  r.num_inference_steps = 2;
+  r.width = r.height = 64;
+  return r;
+}
+
+TEST(Engine, describes_the_model) {
+  DQ_ASSERT_OK(const auto engine, Engine::open(mini()));
+  const ModelInfo& info = engine->info();
+  EXPECT_EQ(info.name, "danqing-mini");
+  EXPECT_EQ(info.pipeline_class, "ErnieImagePipeline");
+  EXPECT_EQ(info.defaults.width, 128);
+  EXPECT_EQ(info.defaults.num_inference_steps, 20);
+  EXPECT_TRUE(info.has_prompt_enhancer);
+  EXPECT_FALSE(info.defaults.prompt_enhancer);
+  EXPECT_EQ(info.components.size(), 4u);
+}
+
+TEST(Engine, several_threads_share_one_engine) {
+  DQ_ASSERT_OK(const auto engine, Engine::open(mini()));
+  DQ_ASSERT_OK(const auto expected, engine->generate(small_request()));
+  std::atomic<int> equal{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&] {
+      const auto r = engine->generate(small_request());
+      if (r && r->images[0].image.pixels == expected.images[0].image.pixels) ++equal;
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(equal, 3);
+}
+
+TEST(Engine, the_thread_count_does_not_change_the_picture) {
+  std::vector<std::vector<uint8_t>> pixels;
+  for (const int threads : {1, 2, 3}) {
+    EngineOptions o = mini();
+    o.threads = threads;
+    DQ_ASSERT_OK(const auto engine, Engine::open(o));
+    DQ_ASSERT_OK(const auto r, engine->generate(small_request()));
+    pixels.push_back(r.images[0].image.pixels);
+  }
+  EXPECT_EQ(pixels[0], pixels[1]);
+  EXPECT_EQ(pixels[0], pixels[2]);
+}
+
+TEST(Engine, enhances_with_its_own_seed) {
+  DQ_ASSERT_OK(const auto engine, Engine::open(mini()));
+  EnhanceOptions o;
+  o.seed = 3;
+  o.max_new_tokens = 200;
+  std::string streamed;
+  RunControl control;
+  control.on_progress = [&](const ProgressEvent& e) { streamed += e.text; };
+  DQ_ASSERT_OK(const auto a, engine->enhance("一只猫", o, control));
+  DQ_ASSERT_OK(const auto b, engine->enhance("一只猫", o));
+  EXPECT_EQ(a.text, b.text);
+  EXPECT_FALSE(a.text.empty());
+  EXPECT_THAT(streamed, HasSubstr(a.text));
+}
+
+TEST(Engine, given_latents_replace_the_seed) {
+  DQ_ASSERT_OK(const auto engine, Engine::open(mini()));
+  std::vector<float> noise;
+  RunControl control;
+  control.dump = [&](const std::string& name, const std::vector<int64_t>&, const std::vector<float>& data) {
+    if (name == "init_latents") noise = data;
+  };
+  DQ_ASSERT_OK(const auto a, engine->generate(small_request(), control));
+  GenerateRequest r = small_request();
+  r.seeds = {7};
+  r.latents = noise;
+  DQ_ASSERT_OK(const auto b, engine->generate(r));
+  EXPECT_EQ(a.images[0].image.pixels, b.images[0].image.pixels);
+}
+
+TEST(Engine, a_wrong_model_is_one_clear_error) {
+  EngineOptions o;
+  o.paths.model = "/nowhere/at/all";
+  EXPECT_EQ(Engine::open(o).error().code, ErrorCode::bad_input);
+  testing::TempDir dir;
+  std::ofstream(dir / "model_index.json") << R"({"_class_name": "StableDiffusionPipeline"})";
+  o.paths.model = dir.path();
+  const auto wrong = Engine::open(o);
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().code, ErrorCode::bad_input);
+  EXPECT_THAT(wrong.error().message, HasSubstr("ErnieImagePipeline"));
+}
+
+TEST(Engine, an_unknown_device_is_a_usage_error) {
+  EngineOptions o = mini();
+  o.device = "vulkan99";
+  const auto r = Engine::open(o);
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(r.error().code, ErrorCode::usage);
+  EXPECT_THAT(r.error().message, HasSubstr("cpu"));
+}
+
+TEST(Engine, low_precision_stays_close) {
+  // f32 and bf16 weights of the mini model round differently; the pictures may differ by a few levels, not in what they show.
+  DQ_ASSERT_OK(const auto exact, Engine::open(mini()));
+  DQ_ASSERT_OK(const auto a, exact->generate(small_request()));
+  EngineOptions o = mini();
+  o.compute_type = ComputeType::bf16;
+  DQ_ASSERT_OK(const auto rounded, Engine::open(o));
+  DQ_ASSERT_OK(const auto b, rounded->generate(small_request()));
+  double sum = 0;
+  for (size_t i = 0; i < a.images[0].image.pixels.size(); ++i)
+    sum += std::abs(a.images[0].image.pixels[i] - b.images[0].image.pixels[i]);
+  EXPECT_LT(sum / static_cast<double>(a.images[0].image.pixels.size()), 8.0);  // mean levels
+}
+
+}  // namespace
+}  // namespace danqing
