@@ -42,7 +42,7 @@ def violations(root):
             if parts[0] == "include" and not target.startswith("danqing/") and ("/" in target or target.endswith(".h")):
                 yield where + " (the public API includes the standard library and itself only)"
             first = target.split("/")[0]
-            if parts[0] == "src" and first in BELOW and first != layer and first not in BELOW[layer]:
+            if parts[0] == "src" and "/" in target and first in BELOW and first != layer and first not in BELOW[layer]:
                 yield where + f" ({layer}/ is not above {first}/)"
 
 
