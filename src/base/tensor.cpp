@@ -48,6 +48,7 @@ Tensor item(const Tensor& t, int64_t i) {
 Result<Tensor> concat(const std::vector<Tensor>& items) {
   if (items.empty()) return fail(ErrorCode::failed, "[concat] expected at least one tensor, got none");
   Tensor r = items[0];
+  if (r.shape.empty()) return fail(ErrorCode::failed, "[concat] expected tensors with an axis, got scalars");
   for (size_t i = 1; i < items.size(); ++i) {
     const Shape& s = items[i].shape;
     if (s.size() != r.shape.size() || !std::equal(s.begin() + 1, s.end(), r.shape.begin() + 1))

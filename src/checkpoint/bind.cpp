@@ -57,19 +57,23 @@ struct Names {
   std::string prefix;
 };
 
-// The prefix under which most specs are found; of equals, the first.
+// The prefix under which most specs are found; of equals, the first. Pairs of prefixes are tried when no single one fits
+// all ("text_encoder." of a single-file checkpoint before "model." of the text encoder's own file).
 std::string best_prefix(const TensorSource& source, const Names& ours, const std::vector<std::string>& prefixes,
                         const Renamer& rename) {
-  std::string best;
+  std::string best = prefixes.empty() ? "" : prefixes.front();
   size_t most = 0;
-  bool first = true;
-  for (const std::string& prefix : prefixes) {
+  const auto consider = [&](const std::string& prefix) {
     size_t found = 0;
     for (const TensorInfo& t : source.tensors())
       if (starts_with(t.name, prefix)) found += ours.specs.count(rename(std::string_view(t.name).substr(prefix.size())));
-    if (first || found > most) best = prefix, most = found;
-    first = false;
-  }
+    if (found > most) best = prefix, most = found;
+  };
+  for (const std::string& p : prefixes) consider(p);
+  if (most < ours.specs.size())
+    for (const std::string& p : prefixes)
+      for (const std::string& q : prefixes)
+        if (!p.empty() && !q.empty()) consider(p + q);
   return best;
 }
 

@@ -76,7 +76,7 @@ Result<ComponentFiles> open_as(const std::string& role, const fs::path& path) {
   const auto kinds = recognise_all(*c.source);
   bool any = kinds.empty();  // unknown names: the model's own table will tell what is missing
   for (const TensorKind& k : kinds) any |= fits(role, k.role);
-  if (!any) return bad_input("[checkpoint] {}: expected a {}, got a {}", path.string(), role, kinds[0].description);
+  if (!any) return bad_input("[checkpoint] {}: expected a {}, got {}", path.string(), role, kinds[0].description);
   return c;
 }
 

@@ -52,13 +52,14 @@ std::vector<std::string> without_variants(const std::vector<std::string>& names,
 }  // namespace
 
 Result<fs::path> choose_weights(const fs::path& directory) {
-  std::vector<std::string> indexes, plain, shards, ggufs, pickles;
+  std::vector<std::string> indexes, old_variants, plain, shards, ggufs, pickles;
   std::error_code ec;
   for (fs::directory_iterator it(directory, ec), end; !ec && it != end; it.increment(ec)) {
     std::error_code ignored;
     if (it->is_directory(ignored)) continue;
     const std::string name = it->path().filename().string();
     if (ends_with(name, ".safetensors.index.json")) indexes.push_back(name);
+    else if (name.find(".safetensors.index.") != std::string::npos && ends_with(name, ".json")) old_variants.push_back(name);
     else if (ends_with(name, ".safetensors")) (is_shard_name(name) ? shards : plain).push_back(name);
     else if (ends_with(name, ".gguf")) ggufs.push_back(name);
     else if (ends_with(name, ".bin") || ends_with(name, ".ckpt") || ends_with(name, ".pt") || ends_with(name, ".pth"))
@@ -77,7 +78,7 @@ Result<fs::path> choose_weights(const fs::path& directory) {
   indexes = without_variants(indexes, ".safetensors.index.json");
   plain = without_variants(plain, ".safetensors");
   if (indexes.size() == 1) return directory / indexes[0];
-  std::vector<std::string> all = indexes;
+  std::vector<std::string> all = indexes.empty() ? old_variants : indexes;  // "X.safetensors.index.fp16.json"
   all.insert(all.end(), plain.begin(), plain.end());
   all.insert(all.end(), ggufs.begin(), ggufs.end());
   if (all.size() == 1) return directory / all[0];

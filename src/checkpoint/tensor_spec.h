@@ -24,13 +24,15 @@ struct TensorSpec {
   bool optional = false;
 };
 
-/// Foreign names as data: ours = strip one of `prefixes`, then replace by `aliases` (longest match first).
+/// Foreign names as data: ours = strip one of `prefixes` (none given: ""), then replace by `aliases`: one pass from the
+/// left, the longest match first, each match beginning at a part of the name (its start, or at or behind a dot).
+/// Names outside the prefix serve the specs that none inside it serves ("lm_head." beside "model.layers.").
 struct NameMap {
   struct Alias {
     std::string from;  ///< beginning or middle part of a foreign name, e.g. "decoder.post_quant_conv."
     std::string to;    ///< our spelling, e.g. "post_quant_conv."
   };
-  std::vector<std::string> prefixes;  ///< tried in this order; the one under which most specs are found wins; "" allowed
+  std::vector<std::string> prefixes;  ///< tried in this order, then in pairs; the one under which most specs are found wins
   std::vector<Alias> aliases;
   std::vector<std::string> ignored;   ///< prefixes of tensors that may be present and unused ("vision_tower.")
 };
@@ -43,7 +45,7 @@ struct BoundTensor {
 struct BoundTensors {
   std::shared_ptr<const TensorSource> source;
   std::vector<BoundTensor> tensors;
-  std::vector<std::string> unused;     ///< foreign names that no spec asked for and `ignored` does not cover
+  std::vector<std::string> unused;     ///< names under the prefix that no spec asked for and `ignored` does not cover
   const BoundTensor* find(std::string_view name) const;
 };
 
