@@ -1,7 +1,11 @@
 // AutoencoderKLFlux2 / AutoencoderKL: convolutional encoder and decoder (Kingma & Welling 2014; Rombach et al. 2022).
+// Works for any widths, number of blocks and groups; the two kinds differ in how latents are scaled (batch-norm statistics
+// or two constants) and in the 1x1 convolutions beside the latents.
 #pragma once
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/tensor.h"
 #include "checkpoint/checkpoint.h"
@@ -18,31 +22,50 @@ struct Config {
   double scaling_factor = 1, shift_factor = 0;   ///< AutoencoderKL (Z-Image)
   int64_t scale() const { return int64_t{1} << (block_out_channels.size() - 1); }   ///< pixels per latent: 8
 
+  /// Widths of the decoder's blocks, in the encoder's order (lowest resolution last).
+  const std::vector<int64_t>& decoder_widths() const {
+    return decoder_block_out_channels.empty() ? block_out_channels : decoder_block_out_channels;
+  }
+
+  /// config.json of AutoencoderKLFlux2 or AutoencoderKL; `where` names the file in messages. Errors (bad_input) name the
+  /// field: missing or wrong type, out of bounds, widths that the groups don't divide, block types that are not built here.
   static Result<Config> parse(const Json& json, const std::string& where);
+  /// For files without config.json, in the names of diffusers or of the original (LDM) code: sizes read off the tensors.
+  /// What shapes don't tell is assumed: 32 groups; 16 latent channels without batch norm are FLUX.1's, scaled by 0.3611
+  /// and 0.1159. A file with one half only describes the other half alike.
   static Result<Config> infer(const TensorSource& source);
 };
 enum class Part { decoder, encoder, both };
+/// Every tensor of a part under the names of diffusers (the batch-norm statistics belong to both).
 std::vector<TensorSpec> tensor_table(const Config& c, Part part);
-const NameMap& name_map();
+/// Foreign names: prefixes, and the original code's names (whose decoder counts its blocks the other way round).
+NameMap name_map(const Config& c);
 
+/// Not for two threads at once.
 class Vae {
  public:
+  /// Errors: bad_input (config or tensors), does_not_fit, cancelled.
   static Result<std::unique_ptr<Vae>> load(std::shared_ptr<Device> device, const ComponentFiles& files, Part part,
                                            const WeightPolicy& policy, const LoadProgress& progress = {});
   ~Vae();
-  /// z [B, latent_channels, h, w] (unpatchified, denormalised) -> [B, 3, 8h, 8w], about -1..1.
+  /// z [B, latent_channels, h, w] (unpatchified, denormalised) -> [B, out_channels, h*scale, w*scale], about -1..1.
+  /// Items go one after another, so memory does not grow with B. Errors: usage (shape, or loaded without the decoder),
+  /// does_not_fit, device_lost, cancelled.
   /// taps as in the goldens: "post_quant_conv", "conv_in", "mid_attention", "mid_block", "up.0".., "norm_out".
   Result<Tensor> decode(const Tensor& z, const TapSink& taps = {}, const std::function<bool()>& cancelled = {});
-  /// picture [B, 3, H, W] in -1..1, H and W multiples of scale() -> mean and logvar [B, latent_channels, H/8, W/8]; logvar clamped to -30..20.
+  /// picture [B, in_channels, H, W] in -1..1, H and W multiples of scale() -> mean and logvar
+  /// [B, latent_channels, H/scale, W/scale]; logvar clamped to -30..20.
   struct Posterior { Tensor mean, logvar; };
   Result<Posterior> encode(const Tensor& picture, const std::function<bool()>& cancelled = {});
-  /// Exact compute buffer bytes of decode.
+  /// Exact compute buffer bytes of decode for latents [batch, latent_channels, h, w] (the batch does not matter).
   Result<size_t> measure_decode(int64_t batch, int64_t h, int64_t w);
   const Config& config() const;
   uint64_t weight_bytes() const;
-  /// Batch-norm statistics [patch channels]: mean and sqrt(var + 1e-5) (the constant, not the config's eps). FLUX.2 only.
+  /// Batch-norm statistics [patch channels]: mean and sqrt(var + 1e-5) (the pipeline's constant, not the config's eps).
+  /// Empty unless has_batch_norm.
   const std::vector<float>& bn_mean() const;
   const std::vector<float>& bn_std() const;
+  /// Floating point operations of one decode (2 per multiply-add), for the benchmark.
   static double decode_flops(const Config& c, int64_t batch, int64_t h, int64_t w);
 
  private:
@@ -51,11 +74,14 @@ class Vae {
   std::unique_ptr<Impl> impl_;
 };
 
-/// FLUX.2 latents: [B, C*ph*pw, h, w] <-> [B, C, h*ph, w*pw], channel slowest.
+/// FLUX.2 latents: [B, C*ph*pw, h, w] <-> [B, C, h*ph, w*pw], channel slowest, then row, then column of the patch.
+/// The sizes must divide (callers hold shapes that they made).
 Tensor unpatchify(const Tensor& latents, const std::vector<int64_t>& patch_size);
 Tensor patchify(const Tensor& latents, const std::vector<int64_t>& patch_size);
-/// x*std + mean / (x - mean)/std per channel; `type` rounds each operation as the pipeline's dtype does.
-Tensor denormalise(const Tensor& latents, const std::vector<float>& mean, const std::vector<float>& std, bool round_to_bf16 = false);
+/// x*std + mean / (x - mean)/std per channel of [B, C, h, w]; `round_to_bf16` rounds the statistics and each operation
+/// as a pipeline in bf16 does.
+Tensor denormalise(const Tensor& latents, const std::vector<float>& mean, const std::vector<float>& std,
+                   bool round_to_bf16 = false);
 Tensor normalise(const Tensor& latents, const std::vector<float>& mean, const std::vector<float>& std);
 
 }  // namespace danqing::vae
