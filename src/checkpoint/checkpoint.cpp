@@ -33,14 +33,6 @@ Result<std::optional<Json>> optional_json(const fs::path& path) {
   return std::optional<Json>(std::move(json));
 }
 
-// "_class_name" (diffusers) or the first of "architectures" (transformers); empty if there is none.
-std::string class_of(const Json& config) {
-  if (const auto it = config.find("_class_name"); it != config.end() && it->is_string()) return it->get<std::string>();
-  const auto it = config.find("architectures");
-  const bool has = it != config.end() && it->is_array() && !it->empty() && it->front().is_string();
-  return has ? it->front().get<std::string>() : std::string();
-}
-
 // Text encoder and prompt enhancer may be the same kind of model.
 bool fits(std::string_view role, std::string_view kind_role) {
   const auto language = [](std::string_view r) { return r == "text_encoder" || r == "pe"; };
@@ -54,7 +46,7 @@ Result<ComponentFiles> open_component(const fs::path& path) {
   DQ_TRY(c.source, TensorSource::open(path));
   DQ_TRY(c.config, optional_json(directory / "config.json"));
   DQ_TRY(c.generation_config, optional_json(directory / "generation_config.json"));
-  if (c.config) c.class_name = class_of(*c.config);
+  if (c.config) c.class_name = class_of_config(*c.config);
   // A config beside a bare file counts only when it is about the same kind of component.
   if (c.config && directory != path) {
     const auto by_class = kind_of_class(c.class_name), by_names = recognise(*c.source);

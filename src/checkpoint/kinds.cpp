@@ -73,6 +73,14 @@ std::optional<TensorKind> kind_of_class(std::string_view class_name) {
   return std::nullopt;
 }
 
+std::string class_of_config(const Json& config) {
+  if (!config.is_object()) return "";
+  if (const auto it = config.find("_class_name"); it != config.end() && it->is_string()) return it->get<std::string>();
+  const auto it = config.find("architectures");
+  const bool has = it != config.end() && it->is_array() && !it->empty() && it->front().is_string();
+  return has ? it->front().get<std::string>() : std::string();
+}
+
 const std::vector<std::string>& known_pipelines() {
   static const std::vector<std::string> names = {"ErnieImagePipeline", "ZImagePipeline"};
   return names;
