@@ -22,7 +22,8 @@ Result<std::vector<Image>> to_images(const Tensor& decoded, WorkType type) {
         const float x = values[c * plane + i];
         if (!std::isfinite(x))
           return fail(ErrorCode::failed,
-                      "[image] expected finite values from the decoder, got {} in picture {}; try another compute type", x, b);
+                      "[image] expected finite values from the decoder, got {} in picture {}; try another compute type",
+                      x, b);
         const float unit = std::clamp(round_to(round_to(x * 0.5f, type) + 0.5f, type), 0.0f, 1.0f);
         image.pixels[3 * i + c] = static_cast<uint8_t>(std::nearbyint(unit * 255.0f));
       }

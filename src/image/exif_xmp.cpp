@@ -10,7 +10,8 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr uint16_t kExifIfd = 0x8769, kUserComment = 0x9286, kLong = 4, kUndefined = 7;
-constexpr auto kExifPrefix = "Exif\0\0"sv, kUnicode = "UNICODE\0"sv, kAscii = "ASCII\0\0\0"sv, kUndefinedCode = "\0\0\0\0\0\0\0\0"sv;
+constexpr auto kExifPrefix = "Exif\0\0"sv, kUnicode = "UNICODE\0"sv, kAscii = "ASCII\0\0\0"sv,
+               kUndefinedCode = "\0\0\0\0\0\0\0\0"sv;
 
 // Bounds-checked integers of a TIFF structure: reading past the end gives 0 and is remembered by nobody, since offset 0
 // (the header itself) is never a valid directory or value.
@@ -51,19 +52,26 @@ std::string decode_unicode_comment(std::string_view text, bool structure_is_big)
 std::string escape_xml(std::string_view text) {
   std::u32string out;
   for (const char32_t c : decode_utf8(text)) {
-    if (c == U'&') out += U"&amp;";
-    else if (c == U'<') out += U"&lt;";
-    else if (c == U'>') out += U"&gt;";
-    else if (c == U'\r') out += U"&#13;";  // a parser would turn a bare one into a line feed
-    else if (c < 0x20 && c != U'\n' && c != U'\t') out += U'\ufffd';  // not allowed in XML 1.0
-    else out += c;
+    if (c == U'&')
+      out += U"&amp;";
+    else if (c == U'<')
+      out += U"&lt;";
+    else if (c == U'>')
+      out += U"&gt;";
+    else if (c == U'\r')
+      out += U"&#13;";  // a parser would turn a bare one into a line feed
+    else if (c < 0x20 && c != U'\n' && c != U'\t')
+      out += U'\ufffd';  // not allowed in XML 1.0
+    else
+      out += c;
   }
   return encode_utf8(out);
 }
 
 std::string unescape_xml(std::string_view text) {
-  constexpr std::pair<std::string_view, char> entities[] = {
-      {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}, {"&#13;", '\r'}, {"&#xD;", '\r'}};
+  constexpr std::pair<std::string_view, char> entities[] = {{"&amp;", '&'},  {"&lt;", '<'},    {"&gt;", '>'},
+                                                            {"&quot;", '"'}, {"&apos;", '\''}, {"&#13;", '\r'},
+                                                            {"&#xD;", '\r'}};
   std::string out;
   for (size_t i = 0; i < text.size();) {
     size_t length = 1;
@@ -81,7 +89,8 @@ std::string unescape_xml(std::string_view text) {
 }
 
 // The text between `open` and `close` from `at` on, which is moved behind it.
-std::optional<std::string_view> between(std::string_view text, std::string_view open, std::string_view close, size_t& at) {
+std::optional<std::string_view> between(std::string_view text, std::string_view open, std::string_view close,
+                                        size_t& at) {
   const size_t start = text.find(open, at);
   if (start == text.npos) return {};
   const size_t end = text.find(close, start + open.size());

@@ -56,9 +56,10 @@ void to_rgb_on_white(const uint8_t* row, int width, int channels, uint8_t* rgb) 
 Result<std::string> encode_image(const Image& image, ImageFormat format, const ImageMetadata& metadata,
                                  const EncodeOptions& options) {
   const bool positive = image.width > 0 && image.height > 0;
-  if (!positive || image.pixels.size() != size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height))
-    return usage_error("[image] expected 3*width*height bytes of pixels, got {} for {}x{}", image.pixels.size(), image.width,
-                       image.height);
+  if (!positive ||
+      image.pixels.size() != size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height))
+    return usage_error("[image] expected 3*width*height bytes of pixels, got {} for {}x{}", image.pixels.size(),
+                       image.width, image.height);
   if (options.quality < 1 || options.quality > 100)
     return usage_error("[image] expected a quality from 1 to 100, got {}", options.quality);
   return guarded<std::string>([&]() -> Result<std::string> {

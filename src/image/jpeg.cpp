@@ -1,13 +1,14 @@
-// JPEG through libjpeg-turbo. Its errors arrive by longjmp: the functions that call setjmp hold no C++ objects, everything
-// that owns memory lives in the session structs of their callers.
+// JPEG through libjpeg-turbo. Its errors arrive by longjmp: the functions that call setjmp hold no C++ objects,
+// everything that owns memory lives in the session structs of their callers.
 #include <csetjmp>
 #include <cstdio>
 #include <exception>
 #include <vector>
-
+// In this order: jpeglib.h needs what <cstdio> declares, jerror.h what jpeglib.h does.
+// clang-format off
 #include <jpeglib.h>
-
 #include <jerror.h>
+// clang-format on
 
 #include "base/try.h"
 #include "image/codec.h"
@@ -21,7 +22,8 @@ using namespace std::string_view_literals;
 constexpr int kExifMarker = JPEG_APP0 + 1;
 constexpr auto kExifPrefix = "Exif\0\0"sv, kXmpPrefix = "http://ns.adobe.com/xap/1.0/\0"sv;
 constexpr size_t kMaxMarker = 65533;
-// A progressive file may list any number of scans, each of which costs a pass over the picture; real ones have about ten.
+// A progressive file may list any number of scans, each of which costs a pass over the picture; real ones have
+// about ten.
 constexpr int kMaxScans = 100;
 
 struct Session {
@@ -159,8 +161,8 @@ bool write_image(Writer& w, const Image& image, int quality, const std::string& 
   if (!exif.empty()) write_marker(w, exif);
   if (!xmp.empty()) write_marker(w, xmp);
   while (w.info.next_scanline < w.info.image_height) {
-    auto* row = const_cast<JSAMPROW>(image.pixels.data() + static_cast<size_t>(w.info.next_scanline) *
-                                                               static_cast<size_t>(image.width) * 3);
+    auto* row = const_cast<JSAMPROW>(image.pixels.data() +
+                                     static_cast<size_t>(w.info.next_scanline) * static_cast<size_t>(image.width) * 3);
     jpeg_write_scanlines(&w.info, &row, 1);
   }
   jpeg_finish_compress(&w.info);
@@ -185,7 +187,8 @@ Result<Image> decode_jpeg(std::string_view bytes) {
   std::vector<uint8_t> row(r.cmyk ? size_t{4} * r.info.image_width : 0);
   image.pixels.resize(size_t{3} * r.info.image_width * r.info.image_height);
   if (!read_pixels(r, row.data(), image.pixels.data()))
-    return bad_input("[image] expected {}x{} pixels in the JPEG, got a damaged file: {}", image.width, image.height, r.error);
+    return bad_input("[image] expected {}x{} pixels in the JPEG, got a damaged file: {}", image.width, image.height,
+                     r.error);
   return image;
 }
 
@@ -199,8 +202,8 @@ Result<std::string> encode_jpeg(const Image& image, const ImageMetadata& metadat
     exif = std::string(kExifPrefix) + make_exif(p->second);
   for (const std::string* marker : {&exif, &xmp})
     if (marker->size() > kMaxMarker)
-      return usage_error("[image] expected metadata of at most {} bytes for a JPEG, got {}; use PNG or WebP", kMaxMarker,
-                         marker->size());
+      return usage_error("[image] expected metadata of at most {} bytes for a JPEG, got {}; use PNG or WebP",
+                         kMaxMarker, marker->size());
   Writer w;
   use_session(w);
   w.info.err = &w.manager;

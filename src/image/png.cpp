@@ -1,5 +1,5 @@
-// PNG through libpng. libpng reports errors by longjmp: the functions that call setjmp hold no C++ objects, everything that
-// owns memory lives in the session structs of their callers.
+// PNG through libpng. libpng reports errors by longjmp: the functions that call setjmp hold no C++ objects, everything
+// that owns memory lives in the session structs of their callers.
 #include <png.h>
 
 #include <csetjmp>
@@ -143,8 +143,8 @@ Result<Image> decode_png(std::string_view bytes) {
   DQ_CHECK(check_decoded_size("PNG", r.width, r.height));
   // Deflate reaches 1032:1 at most, so a file that cannot hold its rows is refused before they are allocated.
   if (r.packed_row * static_cast<size_t>(r.height) / 1032 > bytes.size())
-    return bad_input("[image] expected {}x{} pixels in the PNG, got {} bytes, which cannot hold them", r.width, r.height,
-                     bytes.size());
+    return bad_input("[image] expected {}x{} pixels in the PNG, got {} bytes, which cannot hold them", r.width,
+                     r.height, bytes.size());
   if (r.channels != 3 && r.channels != 4)
     return bad_input("[image] expected 3 or 4 channels in the PNG, got {}", r.channels);
   Image image{r.width, r.height, {}};

@@ -1,4 +1,5 @@
-// The text chunks of a PNG (W3C PNG 3rd edition, 11.3.3), read without libpng so that nothing else is parsed or allocated.
+// The text chunks of a PNG (W3C PNG 3rd edition, 11.3.3), read without libpng so that nothing else is parsed or
+// allocated.
 #include <zlib.h>
 
 #include <algorithm>
@@ -51,7 +52,9 @@ bool cut(std::string_view& data, std::string_view& field) {
 
 // One text chunk into `out`, its decompressed bytes taken off `budget`.
 Result<void> read_text(std::string_view type, std::string_view data, size_t& budget, ImageMetadata& out) {
-  const auto damaged = [&] { return bad_input("[image] expected a whole {} chunk in the PNG, got a damaged one", type); };
+  const auto damaged = [&] {
+    return bad_input("[image] expected a whole {} chunk in the PNG, got a damaged one", type);
+  };
   std::string_view key, language, translated;
   if (!cut(data, key)) return damaged();
   bool packed = type == "zTXt";
@@ -72,7 +75,8 @@ Result<void> read_text(std::string_view type, std::string_view data, size_t& bud
                        budget, type, encode_utf8(decode_utf8(latin1_to_utf8(key.substr(0, 79)))));
     text = std::move(*inflated);
   }
-  if (text.size() > budget) return bad_input("[image] expected at most {} bytes of text in the PNG, got more", kMaxText);
+  if (text.size() > budget)
+    return bad_input("[image] expected at most {} bytes of text in the PNG, got more", kMaxText);
   budget -= text.size();
   out[latin1_to_utf8(key)] = type == "iTXt" ? encode_utf8(decode_utf8(text)) : latin1_to_utf8(text);
   return {};
@@ -84,18 +88,20 @@ Result<ImageMetadata> png_metadata(std::string_view bytes) {
   ImageMetadata out;
   size_t budget = kMaxText;
   for (size_t at = 8; at < bytes.size();) {
-    if (bytes.size() - at < 12) return bad_input("[image] expected a PNG chunk at byte {}, got the end of the file", at);
+    if (bytes.size() - at < 12)
+      return bad_input("[image] expected a PNG chunk at byte {}, got the end of the file", at);
     const uint64_t length = big_endian(bytes.substr(at));
     if (length > bytes.size() - at - 12)
-      return bad_input("[image] expected {} bytes in the PNG chunk at byte {}, got {}: the file is truncated", length, at,
-                       bytes.size() - at - 12);
+      return bad_input("[image] expected {} bytes in the PNG chunk at byte {}, got {}: the file is truncated", length,
+                       at, bytes.size() - at - 12);
     const std::string_view type = bytes.substr(at + 4, 4), data = bytes.substr(at + 8, length);
     if (type == "IEND") return out;
     if (type == "tEXt" || type == "iTXt" || type == "zTXt") {
       const std::string_view covered = bytes.substr(at + 4, length + 4);
       const uLong sum = crc32(0, reinterpret_cast<const Bytef*>(covered.data()), static_cast<uInt>(covered.size()));
       if (sum != big_endian(bytes.substr(at + 8 + length)))
-        return bad_input("[image] expected the checksum of the PNG's {} chunk at byte {} to match, got another", type, at);
+        return bad_input("[image] expected the checksum of the PNG's {} chunk at byte {} to match, got another", type,
+                         at);
       DQ_CHECK(read_text(type, data, budget, out));
     }
     at += 12 + length;

@@ -56,14 +56,15 @@ Result<Image> resize_image(const Image& image, int width, int height) {
     return usage_error("[resize] expected a size of 1x1 to {0}x{0}, got {1}x{2}", codec::kMaxSide, width, height);
   const size_t stride = static_cast<size_t>(std::max(image.width, 0)) * 3;
   if (image.width < 1 || image.height < 1 || image.pixels.size() != stride * static_cast<size_t>(image.height))
-    return usage_error("[resize] expected 3*width*height bytes of pixels, got {} for {}x{}", image.pixels.size(), image.width,
-                       image.height);
+    return usage_error("[resize] expected 3*width*height bytes of pixels, got {} for {}x{}", image.pixels.size(),
+                       image.width, image.height);
   if (width == image.width && height == image.height) return image;
   const std::vector<Taps> columns = all_taps(image.width, width), rows = all_taps(image.height, height);
   Image out{width, height, std::vector<uint8_t>(size_t{3} * static_cast<size_t>(width) * static_cast<size_t>(height))};
   std::vector<float> mixed(stride);
   uint8_t* target = out.pixels.data();
-  for (const Taps& row : rows) {  // the rows under a target row are mixed first, so that one row is all the memory needed
+  for (const Taps& row :
+       rows) {  // the rows under a target row are mixed first, so that one row is all the memory needed
     std::fill(mixed.begin(), mixed.end(), 0.0f);
     for (size_t k = 0; k < row.weights.size(); ++k) {
       const uint8_t* source = image.pixels.data() + (static_cast<size_t>(row.first) + k) * stride;

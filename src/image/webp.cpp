@@ -33,11 +33,13 @@ Result<WebPBitstreamFeatures> features_of(std::string_view bytes) {
   uint64_t declared = 0;  // RIFF: the bytes after the first eight
   for (size_t i = 0; i < 4 && bytes.size() >= 8; ++i) declared |= uint64_t{static_cast<uint8_t>(bytes[4 + i])} << 8 * i;
   if (declared + 8 > bytes.size())
-    return bad_input("[image] expected {} bytes in the WebP, got {}: the file is truncated", declared + 8, bytes.size());
+    return bad_input("[image] expected {} bytes in the WebP, got {}: the file is truncated", declared + 8,
+                     bytes.size());
   WebPBitstreamFeatures f{};
   const VP8StatusCode status = WebPGetFeatures(view(bytes).bytes, bytes.size(), &f);
   if (status != VP8_STATUS_OK)
-    return bad_input("[image] expected a valid WebP header, got a damaged file (libwebp status {})", static_cast<int>(status));
+    return bad_input("[image] expected a valid WebP header, got a damaged file (libwebp status {})",
+                     static_cast<int>(status));
   if (f.has_animation) return bad_input("[image] expected a still WebP picture, got an animation");
   return f;
 }
@@ -68,12 +70,13 @@ Result<std::string> encode_webp(const Image& image, const ImageMetadata& metadat
     return usage_error("[image] expected at most {0}x{0} pixels for a WebP, got {1}x{2}; use PNG", WEBP_MAX_DIMENSION,
                        image.width, image.height);
   uint8_t* raw = nullptr;
-  const size_t size =
-      quality >= 100 ? WebPEncodeLosslessRGB(image.pixels.data(), image.width, image.height, image.width * 3, &raw)
-                     : WebPEncodeRGB(image.pixels.data(), image.width, image.height, image.width * 3,
-                                     static_cast<float>(quality), &raw);
+  const size_t size = quality >= 100
+                          ? WebPEncodeLosslessRGB(image.pixels.data(), image.width, image.height, image.width * 3, &raw)
+                          : WebPEncodeRGB(image.pixels.data(), image.width, image.height, image.width * 3,
+                                          static_cast<float>(quality), &raw);
   const std::unique_ptr<uint8_t, FreeWebp> owner(raw);
-  if (size == 0) return fail(ErrorCode::failed, "[image] expected to write a WebP, got an encoder failure (out of memory)");
+  if (size == 0)
+    return fail(ErrorCode::failed, "[image] expected to write a WebP, got an encoder failure (out of memory)");
   const std::string_view plain(reinterpret_cast<const char*>(raw), size);
   if (metadata.empty()) return std::string(plain);
 

@@ -22,8 +22,7 @@ void to_normals(float* block) {
 
 CpuGenerator::CpuGenerator(uint64_t seed) {
   state_[0] = static_cast<uint32_t>(seed);
-  for (uint32_t i = 1; i < state_.size(); ++i)
-    state_[i] = 1812433253u * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;
+  for (uint32_t i = 1; i < state_.size(); ++i) state_[i] = 1812433253u * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;
 }
 
 void CpuGenerator::twist() {

@@ -10,7 +10,8 @@ namespace {
 constexpr uint64_t kThreads = 256, kPerCall = 4;
 using Counter = std::array<uint32_t, 4>;
 
-// Philox 4x32 with 10 rounds (Salmon et al. 2011, section 3): two 32x32-bit products a round, key bumped by Weyl constants.
+// Philox 4x32 with 10 rounds (Salmon et al. 2011, section 3): two 32x32-bit products a round, key bumped by Weyl
+// constants.
 Counter philox(Counter c, uint64_t key) {
   auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
@@ -44,7 +45,8 @@ void CudaGenerator::randn(std::span<float> out, WorkType type) {
     const uint64_t first = call * stride * kPerCall, position = offset_ / kPerCall + call;
     for (uint64_t thread = 0; thread < std::min(stride, n - first); ++thread) {
       const Counter r = philox({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
-                                static_cast<uint32_t>(thread), static_cast<uint32_t>(thread >> 32)}, seed_);
+                                static_cast<uint32_t>(thread), static_cast<uint32_t>(thread >> 32)},
+                               seed_);
       float values[kPerCall];
       normal_pair(r[0], r[1], values);
       normal_pair(r[2], r[3], values + 2);

@@ -1,5 +1,5 @@
-// Flow-matching schedules and steps (Lipman et al. 2023; Esser et al. 2024), as diffusers' FlowMatchEulerDiscreteScheduler
-// computes them. Plain arrays; no device. Pure functions; any number of threads.
+// Flow-matching schedules and steps (Lipman et al. 2023; Esser et al. 2024), as diffusers'
+// FlowMatchEulerDiscreteScheduler computes them. Plain arrays; no device. Pure functions; any number of threads.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,8 +25,8 @@ struct FlowMatchConfig {
   std::optional<double> shift_terminal;  ///< the last sigma before 0 is stretched to this; 0 counts as absent
   bool invert_sigmas = false, use_karras_sigmas = false, use_exponential_sigmas = false, use_beta_sigmas = false;
 
-  /// From scheduler_config.json. Error for another _class_name, values out of range, and options that cannot be computed
-  /// (stochastic_sampling, two sigma spacings at once).
+  /// From scheduler_config.json. Error for another _class_name, values out of range, and options that cannot be
+  /// computed (stochastic_sampling, two sigma spacings at once).
   static Result<FlowMatchConfig> parse(const Json& json, const std::string& where);
 };
 
@@ -43,9 +43,9 @@ enum class SigmaSpacing {
 
 /// Equal to diffusers bit for bit, f32, in its order: spacing (or the given sigmas), shift (static, or dynamic from
 /// `image_seq_len`), stretch to shift_terminal, then karras (Karras et al. 2022) / exponential / beta (Lee et al. 2024)
-/// between the ends, which are computed in f64. num_inference_steps 0 gives an empty schedule (sigmas = {0}); negative or
-/// more than 10000 is a usage error. `sigmas`: num_inference_steps values in (0, 1] given by the caller instead of the
-/// spacing; they are shifted too.
+/// between the ends, which are computed in f64. num_inference_steps 0 gives an empty schedule (sigmas = {0}); negative
+/// or more than 10000 is a usage error. `sigmas`: num_inference_steps values in (0, 1] given by the caller instead of
+/// the spacing; they are shifted too.
 Result<Schedule> make_schedule(const FlowMatchConfig& config, int num_inference_steps, SigmaSpacing spacing,
                                int64_t image_seq_len, std::span<const float> sigmas = {});
 
@@ -57,8 +57,9 @@ double dynamic_shift_mu(const FlowMatchConfig& config, int64_t image_seq_len);
 void euler_step(std::span<float> latents, std::span<const float> prediction, float sigma, float sigma_next,
                 WorkType type);
 
-/// Classifier-free guidance (Ho & Salimans 2022): out = uncond + scale*(cond - uncond), each operation rounded to `type`.
-/// The scale itself stays f32, as torch keeps a number that multiplies a tensor. `out` may be one of the inputs.
+/// Classifier-free guidance (Ho & Salimans 2022): out = uncond + scale*(cond - uncond), each operation rounded to
+/// `type`. The scale itself stays f32, as torch keeps a number that multiplies a tensor. `out` may be one of the
+/// inputs.
 void guide(std::span<const float> uncond, std::span<const float> cond, float scale, std::span<float> out,
            WorkType type);
 
@@ -72,8 +73,8 @@ std::string_view name(Sampler s);
 
 /// Drives a solver: the pipeline supplies the network and gets each step's latents.
 struct SamplerCallbacks {
-  /// Guided prediction for `latents` at `sigma` (timestep num_train_timesteps*sigma). Called once (euler) or twice (heun)
-  /// a step.
+  /// Guided prediction for `latents` at `sigma` (timestep num_train_timesteps*sigma). Called once (euler) or twice
+  /// (heun) a step.
   std::function<Result<std::vector<float>>(std::span<const float> latents, float sigma)> predict;
   /// After each step: index from 0, latents after it. An error (cancelled) stops the run. May be empty.
   std::function<Result<void>(int step, std::span<const float> latents)> after_step;

@@ -1,7 +1,7 @@
 // Torch-exact random numbers, so that a seed gives the picture that diffusers gives.
-// Sources: MT19937 (Matsumoto & Nishimura 1998), Philox 4x32-10 (Salmon et al. 2011), Box-Muller; how torch strings them
-// together is fixed by the goldens of tests/sampling.
-// Thread rule: a generator belongs to one thread at a time; different generators are independent.
+// Sources: MT19937 (Matsumoto & Nishimura 1998), Philox 4x32-10 (Salmon et al. 2011), Box-Muller; how torch strings
+// them together is fixed by the goldens of tests/sampling. Thread rule: a generator belongs to one thread at a time;
+// different generators are independent.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -58,8 +58,8 @@ class CpuGenerator final : public NoiseGenerator {
 /// torch.Generator("cuda"): Philox4x32-10 as torch's normal kernel uses it. Blocks of 256 threads, thread t draws four
 /// values at a time and writes them to t, t + T, t + 2T, t + 3T where T = 256 * blocks.
 /// blocks = min(ceil(n / 256), multiprocessors * (threads per multiprocessor / 256)): **noise of more than 256 * limit
-/// values depends on the card**, in torch as here. ERNIE-Image latents have W*H/2 values, so 512x512 (512 blocks) is alike
-/// on most cards, while 1024x1024 (2048 blocks) comes out the same only with the limit of the card in question:
+/// values depends on the card**, in torch as here. ERNIE-Image latents have W*H/2 values, so 512x512 (512 blocks) is
+/// alike on most cards, while 1024x1024 (2048 blocks) comes out the same only with the limit of the card in question:
 /// H100/H200 132*8 = 1056, A100 108*8 = 864, RTX 4090 128*6 = 768, RTX 3090 82*6 = 492.
 /// sin, cos and log are the host's: within 1e-6 of the card's. Proven only against six known values of seed 0.
 class CudaGenerator final : public NoiseGenerator {

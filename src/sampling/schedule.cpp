@@ -15,7 +15,8 @@ constexpr std::string_view kClass = "FlowMatchEulerDiscreteScheduler";
 float linspace(float first, float last, int n, int i) {
   if (n == 1) return first;
   const float step = (last - first) / static_cast<float>(n - 1);
-  return i < n / 2 ? std::fma(step, static_cast<float>(i), first) : std::fma(-step, static_cast<float>(n - 1 - i), last);
+  return i < n / 2 ? std::fma(step, static_cast<float>(i), first)
+                   : std::fma(-step, static_cast<float>(n - 1 - i), last);
 }
 
 void shift_sigmas(const FlowMatchConfig& c, int64_t image_seq_len, std::vector<float>& sigmas) {
@@ -51,11 +52,13 @@ Result<void> check(const FlowMatchConfig& c, const std::string& where) {
   if (c.shift_terminal && !(*c.shift_terminal >= 0 && *c.shift_terminal < 1))
     return usage_error("[scheduler] {}: expected shift_terminal from 0 to below 1, got {}", where, *c.shift_terminal);
   if (c.use_dynamic_shifting && c.base_image_seq_len == c.max_image_seq_len)
-    return usage_error("[scheduler] {}: expected base_image_seq_len and max_image_seq_len to differ, got {} twice", where,
-                       c.base_image_seq_len);
+    return usage_error("[scheduler] {}: expected base_image_seq_len and max_image_seq_len to differ, got {} twice",
+                       where, c.base_image_seq_len);
   if (c.use_karras_sigmas + c.use_exponential_sigmas + c.use_beta_sigmas > 1)
-    return usage_error("[scheduler] {}: expected at most one of use_karras_sigmas, use_exponential_sigmas and "
-                       "use_beta_sigmas, got several", where);
+    return usage_error(
+        "[scheduler] {}: expected at most one of use_karras_sigmas, use_exponential_sigmas and "
+        "use_beta_sigmas, got several",
+        where);
   return {};
 }
 
@@ -87,15 +90,18 @@ Result<FlowMatchConfig> FlowMatchConfig::parse(const Json& json, const std::stri
   c.exponential_time_shift = type == "exponential";
   DQ_TRY(const bool stochastic, o.boolean("stochastic_sampling", false));
   if (stochastic)
-    return bad_input("[scheduler] {}: expected stochastic_sampling false (fresh noise at every step is not supported), "
-                     "got true", where);
+    return bad_input(
+        "[scheduler] {}: expected stochastic_sampling false (fresh noise at every step is not supported), "
+        "got true",
+        where);
   if (auto ok = check(c, where); !ok) return bad_input("{}", ok.error().message);
   return c;
 }
 
 double dynamic_shift_mu(const FlowMatchConfig& c, int64_t image_seq_len) {
   const double slope = (c.max_shift - c.base_shift) / static_cast<double>(c.max_image_seq_len - c.base_image_seq_len);
-  return static_cast<double>(image_seq_len) * slope + (c.base_shift - slope * static_cast<double>(c.base_image_seq_len));
+  return static_cast<double>(image_seq_len) * slope +
+         (c.base_shift - slope * static_cast<double>(c.base_image_seq_len));
 }
 
 Result<Schedule> make_schedule(const FlowMatchConfig& c, int n, SigmaSpacing spacing, int64_t image_seq_len,
@@ -120,8 +126,9 @@ Result<Schedule> make_schedule(const FlowMatchConfig& c, int n, SigmaSpacing spa
   for (float& s : sigmas) {
     if (c.invert_sigmas) s = 1.0f - s;
     if (!std::isfinite(s))
-      return usage_error("[scheduler] expected finite sigmas, got {} from shift {}, {} image tokens and shift_terminal {}", s,
-                         c.shift, image_seq_len, c.shift_terminal.value_or(0));
+      return usage_error(
+          "[scheduler] expected finite sigmas, got {} from shift {}, {} image tokens and shift_terminal {}", s, c.shift,
+          image_seq_len, c.shift_terminal.value_or(0));
     out.timesteps.push_back(s * static_cast<float>(c.num_train_timesteps));
   }
   out.sigmas = std::move(sigmas);

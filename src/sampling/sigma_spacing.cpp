@@ -68,8 +68,7 @@ std::vector<double> exponential_sigmas(double first, double last, int n) {
 
 std::vector<double> beta_sigmas(double first, double last, int n) {
   std::vector<double> out;
-  for (int i = 0; i < n; ++i)
-    out.push_back(last + beta_quantile(1 - linspace(0, 1, n, i), 0.6, 0.6) * (first - last));
+  for (int i = 0; i < n; ++i) out.push_back(last + beta_quantile(1 - linspace(0, 1, n, i), 0.6, 0.6) * (first - last));
   return out;
 }
 

@@ -11,7 +11,8 @@ std::vector<double> exponential_sigmas(double first, double last, int n);
 /// "Beta Sampling is All You Need" (Lee et al. 2024): quantiles of Beta(0.6, 0.6).
 std::vector<double> beta_sigmas(double first, double last, int n);
 
-/// x with I_x(a, b) = p: the quantile of the Beta(a, b) distribution; a, b > 0, p in [0, 1]. Absolute error below 1e-14.
+/// x with I_x(a, b) = p: the quantile of the Beta(a, b) distribution; a, b > 0, p in [0, 1]. Absolute error below
+/// 1e-14.
 double beta_quantile(double p, double a, double b);
 
 }  // namespace danqing

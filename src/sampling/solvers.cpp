@@ -11,11 +11,12 @@ Result<std::vector<float>> predict(const SamplerCallbacks& callbacks, std::span<
                                    size_t step) {
   DQ_TRY(std::vector<float> prediction, callbacks.predict(latents, sigma));
   if (prediction.size() != latents.size())
-    return fail(ErrorCode::failed, "[sampler] step {}: expected a prediction of {} values, got {}", step, latents.size(),
-                prediction.size());
+    return fail(ErrorCode::failed, "[sampler] step {}: expected a prediction of {} values, got {}", step,
+                latents.size(), prediction.size());
   if (!std::all_of(prediction.begin(), prediction.end(), [](float x) { return std::isfinite(x); }))
     return fail(ErrorCode::failed,
-                "[sampler] step {}: expected finite values from the network, got NaN or Inf; try another compute type", step);
+                "[sampler] step {}: expected finite values from the network, got NaN or Inf; try another compute type",
+                step);
   return prediction;
 }
 
@@ -51,7 +52,8 @@ Result<void> run_sampler(Sampler sampler, const Schedule& schedule, std::vector<
                          const SamplerCallbacks& callbacks) {
   const std::vector<float>& sigmas = schedule.sigmas;
   if (sigmas.empty() || !std::all_of(sigmas.begin(), sigmas.end(), [](float s) { return std::isfinite(s); }))
-    return usage_error("[sampler] expected a schedule of finite sigmas, got {}", sigmas.empty() ? "none" : "NaN or Inf");
+    return usage_error("[sampler] expected a schedule of finite sigmas, got {}",
+                       sigmas.empty() ? "none" : "NaN or Inf");
   if (!callbacks.predict) return fail(ErrorCode::failed, "[sampler] expected a network to call, got none");
   for (size_t i = 0; i + 1 < sigmas.size(); ++i) {
     const float sigma = sigmas[i], next = sigmas[i + 1];

@@ -1,5 +1,5 @@
-// Choosing the next token, in the order transformers' generate() works: temperature, top-k, top-p (Holtzman et al. 2020),
-// then one draw. Pure functions; any number of threads.
+// Choosing the next token, in the order transformers' generate() works: temperature, top-k, top-p (Holtzman et al.
+// 2020), then one draw. Pure functions; any number of threads.
 #pragma once
 #include <cstdint>
 #include <span>

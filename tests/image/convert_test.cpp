@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 void expect_same(const Image& image, const Tensor& u8, size_t index) {
   const size_t n = image.pixels.size();
   ASSERT_LE((index + 1) * n, u8.data.size());
-  for (size_t i = 0; i < n; ++i) ASSERT_EQ(image.pixels[i], u8.data[index * n + i]) << "picture " << index << " at " << i;
+  for (size_t i = 0; i < n; ++i)
+    ASSERT_EQ(image.pixels[i], u8.data[index * n + i]) << "picture " << index << " at " << i;
 }
 
 TEST(ToImages, EqualsThePipelineExactly) {
@@ -43,12 +44,14 @@ TEST(ToImages, RoundsInTheWorkingType) {
   const auto g = golden("units/units");
   std::vector<float> in = g.f32("image.in").data;
   const auto n = static_cast<int64_t>(in.size());
-  for (const auto& [key, type] : {std::pair("image.u8.f32", WorkType::f32), std::pair("image.u8.bf16", WorkType::bf16)}) {
+  for (const auto& [key, type] :
+       {std::pair("image.u8.f32", WorkType::f32), std::pair("image.u8.bf16", WorkType::bf16)}) {
     const std::vector<float> expected = g.f32(key).data;
     Tensor t(Shape{1, 3, 1, n});
     for (size_t i = 0; i < t.data.size(); ++i) t.data[i] = round_to(in[i % in.size()], type);
     DQ_ASSERT_OK(const std::vector<Image> images, to_images(t, type));
-    for (size_t i = 0; i < images[0].pixels.size(); ++i) EXPECT_EQ(images[0].pixels[i], expected[i / 3]) << key << " " << i / 3;
+    for (size_t i = 0; i < images[0].pixels.size(); ++i)
+      EXPECT_EQ(images[0].pixels[i], expected[i / 3]) << key << " " << i / 3;
   }
 }
 
@@ -60,7 +63,8 @@ TEST(ToImages, RefusesWhatIsNoPicture) {
     ASSERT_FALSE(r.ok());
     EXPECT_THAT(r.error().message, HasSubstr("in picture 1"));
   }
-  for (const Shape& s : {Shape{3, 2, 2}, Shape{1, 4, 2, 2}, Shape{1, 3, 0, 2}, Shape{}}) EXPECT_FALSE(to_images(Tensor(s)).ok());
+  for (const Shape& s : {Shape{3, 2, 2}, Shape{1, 4, 2, 2}, Shape{1, 3, 0, 2}, Shape{}})
+    EXPECT_FALSE(to_images(Tensor(s)).ok());
   DQ_ASSERT_OK(const std::vector<Image> none, to_images(Tensor(Shape{0, 3, 2, 2})));
   EXPECT_TRUE(none.empty());
 }
@@ -103,9 +107,11 @@ TEST(Resize, IdentityIsExact) {
 }
 
 TEST(Resize, ShrinkingAveragesTheArea) {
-  const Image two = resized({4, 2, {0, 0, 0, 10, 10, 10, 100, 0, 9, 100, 0, 9, 20, 20, 20, 30, 30, 30, 200, 0, 9, 200, 0, 9}}, 2, 1);
+  const Image two =
+      resized({4, 2, {0, 0, 0, 10, 10, 10, 100, 0, 9, 100, 0, 9, 20, 20, 20, 30, 30, 30, 200, 0, 9, 200, 0, 9}}, 2, 1);
   EXPECT_EQ(two.pixels, (std::vector<uint8_t>{15, 15, 15, 150, 0, 9}));
-  const Image thirds = resized({3, 1, {0, 0, 0, 90, 90, 90, 240, 240, 240}}, 2, 1);  // (0 + 90/2)/1.5 and (90/2 + 240)/1.5
+  const Image thirds =
+      resized({3, 1, {0, 0, 0, 90, 90, 90, 240, 240, 240}}, 2, 1);  // (0 + 90/2)/1.5 and (90/2 + 240)/1.5
   EXPECT_EQ(thirds.pixels, (std::vector<uint8_t>{30, 30, 30, 190, 190, 190}));
   const Image image = ramp(240, 2, 1);
   const Image small = resized(image, 50, 1);  // 4.8 columns each: the mean of a ramp is its value at the centre
@@ -126,7 +132,8 @@ TEST(Resize, EachAxisByItself) {
   const Image image = resized(ramp(20, 40, 12), 40, 10);
   EXPECT_EQ(image.width, 40);
   EXPECT_EQ(image.height, 10);
-  for (int x = 4; x < 36; ++x) EXPECT_NEAR(image.pixels[static_cast<size_t>(3 * (40 * 5 + x))], ((x + 0.5) / 2 - 0.5) * 12, 0.51);
+  for (int x = 4; x < 36; ++x)
+    EXPECT_NEAR(image.pixels[static_cast<size_t>(3 * (40 * 5 + x))], ((x + 0.5) / 2 - 0.5) * 12, 0.51);
 }
 
 TEST(Resize, RefusesOtherSizes) {

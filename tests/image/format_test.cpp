@@ -1,6 +1,8 @@
 // Pixels: what other programs wrote, what we write, and what each format can hold.
 #include <gmock/gmock.h>
 
+#include <array>
+#include <cmath>
 #include <thread>
 
 #include "base/file.h"
@@ -33,7 +35,8 @@ void expect_pixels(std::string_view hex, F&& colour) {
     for (int x = 0; x < 5; ++x) {
       const std::array<int, 3> expected = colour(x, y);
       for (size_t c = 0; c < 3; ++c)
-        EXPECT_EQ(image.pixels[static_cast<size_t>(3 * (5 * y + x)) + c], expected[c]) << x << "," << y << " channel " << c;
+        EXPECT_EQ(image.pixels[static_cast<size_t>(3 * (5 * y + x)) + c], expected[c])
+            << x << "," << y << " channel " << c;
     }
 }
 
@@ -74,13 +77,13 @@ TEST(ReadJpeg, GreyCmykAndProgressive) {
   const Image cmyk = decoded(bytes(samples::kJpegCmyk));
   ASSERT_EQ(cmyk.pixels.size(), 3u * 64);
   const int expected[] = {205, 125, 44};  // (255 - C)(255 - K)/255 and so on
-  // Four planes each quantised with steps of up to 20 at quality 90's DC: 3 levels.
-  for (size_t i = 0; i < cmyk.pixels.size(); ++i) EXPECT_NEAR(cmyk.pixels[i], expected[i % 3], 3);
+  for (size_t i = 0; i < cmyk.pixels.size(); ++i) EXPECT_NEAR(cmyk.pixels[i], expected[i % 3], 1);  // flat again
   const Image progressive = decoded(bytes(samples::kJpegProgressive));
   ASSERT_EQ(progressive.width, 16);
   for (int y = 0; y < 16; ++y)
-    for (int x = 0; x < 16; ++x)  // quality 80 with halved chroma of a smooth ramp: 16 levels
-      EXPECT_NEAR(progressive.pixels[static_cast<size_t>(3 * (16 * y + x))], 8 * x, 16);
+    for (int x = 0; x < 16;
+         ++x)  // quality 80 with halved chroma: measured 5, other decoders may smooth chroma otherwise
+      EXPECT_NEAR(progressive.pixels[static_cast<size_t>(3 * (16 * y + x))], 8 * x, 8);
 }
 
 TEST(ReadWebp, AlphaOnWhiteAndNoAnimation) {
@@ -140,7 +143,7 @@ TEST(WriteImage, LossyFormatsStayClose) {
     DQ_ASSERT_OK(const std::string fine, encode_image(image, format, {}, {.quality = 95}));
     DQ_ASSERT_OK(const std::string coarse, encode_image(image, format, {}, {.quality = 20}));
     EXPECT_LT(coarse.size(), fine.size());
-    EXPECT_LT(mean_difference(decoded(fine), image), 2);  // measured: JPEG 0.6, WebP (halved chroma) 1.4
+    EXPECT_LT(mean_difference(decoded(fine), image), 2);  // measured: JPEG 0.52, WebP (halved chroma) 1.46
     EXPECT_GT(mean_difference(decoded(coarse), image), mean_difference(decoded(fine), image));
   }
 }
@@ -170,8 +173,9 @@ TEST(WriteImage, RefusesWhatCannotBeWritten) {
 }
 
 TEST(ImageFormat, ComesFromTheExtension) {
-  for (const auto& [file, format] : {std::pair("a.png", ImageFormat::png), std::pair("d/b.JPG", ImageFormat::jpeg),
-                                     std::pair("c.jpeg", ImageFormat::jpeg), std::pair("x.y.WebP", ImageFormat::webp)}) {
+  for (const auto& [file, format] :
+       {std::pair("a.png", ImageFormat::png), std::pair("d/b.JPG", ImageFormat::jpeg),
+        std::pair("c.jpeg", ImageFormat::jpeg), std::pair("x.y.WebP", ImageFormat::webp)}) {
     DQ_ASSERT_OK(const ImageFormat f, image_format_of(file));
     EXPECT_EQ(f, format) << file;
   }

@@ -23,7 +23,8 @@ ImageMetadata metadata_of(std::string_view file) {
 }
 
 const ImageMetadata kTexts = {
-    {"parameters", "一只黑白相间的中华田园犬, caf\xc3\xa9 \xf0\x9f\x90\x95\nNegative prompt: 模糊\nSteps: 8, Size: 64x64"},
+    {"parameters",
+     "一只黑白相间的中华田园犬, caf\xc3\xa9 \xf0\x9f\x90\x95\nNegative prompt: 模糊\nSteps: 8, Size: 64x64"},
     {"danqing", R"({"prompt": "<b>\"a & b\"</b>", "lines": "x\r\ny"})"},
     {"plain", "a < b && c > d \r\n\t\"quoted\" 'text' &amp;"},
     {"empty", ""},
@@ -40,15 +41,18 @@ TEST(Metadata, SurvivesInEveryFormat) {
 }
 
 TEST(Metadata, PngUsesTheChunkThatOtherReadersKnow) {
-  DQ_ASSERT_OK(const std::string latin, encode_image(gradient(2, 2), ImageFormat::png, {{"parameters", "caf\xc3\xa9"}}));
+  DQ_ASSERT_OK(const std::string latin,
+               encode_image(gradient(2, 2), ImageFormat::png, {{"parameters", "caf\xc3\xa9"}}));
   EXPECT_THAT(latin, HasSubstr(std::string("tEXtparameters\0caf\xe9", 19)));
-  DQ_ASSERT_OK(const std::string wide, encode_image(gradient(2, 2), ImageFormat::png, {{"parameters", "\xe4\xb8\xb9"}}));
+  DQ_ASSERT_OK(const std::string wide,
+               encode_image(gradient(2, 2), ImageFormat::png, {{"parameters", "\xe4\xb8\xb9"}}));
   EXPECT_THAT(wide, HasSubstr(std::string("iTXtparameters\0\0\0\0\0\xe4\xb8\xb9", 22)));
   EXPECT_THAT(wide, Not(HasSubstr("tEXt")));
 }
 
 TEST(Metadata, JpegCarriesAnExifUserCommentLikeA1111) {
-  DQ_ASSERT_OK(const std::string file, encode_image(gradient(8, 8), ImageFormat::jpeg, {{"parameters", "\xe4\xb8\xb9 a"}}));
+  DQ_ASSERT_OK(const std::string file,
+               encode_image(gradient(8, 8), ImageFormat::jpeg, {{"parameters", "\xe4\xb8\xb9 a"}}));
   EXPECT_THAT(file, HasSubstr(std::string("UNICODE\0\x4e\x39\0 \0a", 14)));
 }
 
@@ -85,9 +89,11 @@ TEST(Metadata, ReadsUserCommentsOfEitherByteOrder) {
     EXPECT_EQ(read(structure_is_big, std::string(8, '\0') + "caf\xc3\xa9"), "caf\xc3\xa9");
     EXPECT_EQ(read(structure_is_big, std::string("JIS\0\0\0\0\0", 8) + "x"), "absent");
   }
-  EXPECT_EQ(read(true, unicode + std::string("\x4e\x39", 2)), "\xe4\xb8\xb9");   // no zero byte: the structure's order
+  EXPECT_EQ(read(true, unicode + std::string("\x4e\x39", 2)), "\xe4\xb8\xb9");  // no zero byte: the structure's order
   EXPECT_EQ(read(false, unicode + std::string("\x39\x4e", 2)), "\xe4\xb8\xb9");
-  EXPECT_EQ(read(true, unicode + std::string("\xd8\x3d\0a", 4)), "\xef\xbf\xbd" "a");  // a lone surrogate
+  EXPECT_EQ(read(true, unicode + std::string("\xd8\x3d\0a", 4)),
+            "\xef\xbf\xbd"
+            "a");  // a lone surrogate
 }
 
 TEST(Metadata, ExifIsReadWithAndWithoutItsPrefixAndDamagedOnesAreIgnored) {

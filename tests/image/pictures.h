@@ -49,21 +49,24 @@ inline std::string deflated(const std::string& data) {
 }
 
 inline std::string png_header(uint32_t width, uint32_t height) {
-  return "\x89PNG\r\n\x1a\n" + png_chunk("IHDR", big_endian(width) + big_endian(height) + std::string("\x08\x02\0\0\0", 5));
+  return "\x89PNG\r\n\x1a\n" +
+         png_chunk("IHDR", big_endian(width) + big_endian(height) + std::string("\x08\x02\0\0\0", 5));
 }
 
 /// A TIFF structure of either byte order with a UserComment of these bytes.
 inline std::string exif(bool big, const std::string& comment) {
   const auto put = [&](uint32_t v, int bytes) { return big ? big_endian(v, bytes) : little_endian(v, bytes); };
   const auto size = static_cast<uint32_t>(comment.size());
-  return (big ? "MM" : "II") + put(42, 2) + put(8, 4) + put(1, 2) + put(0x8769, 2) + put(4, 2) + put(1, 4) + put(26, 4) +
-         put(0, 4) + put(1, 2) + put(0x9286, 2) + put(7, 2) + put(size, 4) + put(44, 4) + put(0, 4) + comment;
+  return (big ? "MM" : "II") + put(42, 2) + put(8, 4) + put(1, 2) + put(0x8769, 2) + put(4, 2) + put(1, 4) +
+         put(26, 4) + put(0, 4) + put(1, 2) + put(0x9286, 2) + put(7, 2) + put(size, 4) + put(44, 4) + put(0, 4) +
+         comment;
 }
 
 /// `jpeg` with an Exif segment behind its first two bytes.
 inline std::string with_exif(const std::string& jpeg, const std::string& tiff) {
   const std::string content = std::string("Exif\0\0", 6) + tiff;
-  return jpeg.substr(0, 2) + "\xff\xe1" + big_endian(static_cast<uint32_t>(content.size() + 2), 2) + content + jpeg.substr(2);
+  return jpeg.substr(0, 2) + "\xff\xe1" + big_endian(static_cast<uint32_t>(content.size() + 2), 2) + content +
+         jpeg.substr(2);
 }
 
 }  // namespace danqing::pictures

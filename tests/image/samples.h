@@ -1,5 +1,5 @@
-// Small pictures that other programs wrote, in hexadecimal: Pillow 13.0 (libpng, libjpeg-turbo, libwebp) and, where it has no
-// option for it, zlib directly (16-bit grey, tRNS, Adam7).
+// Small pictures that other programs wrote, in hexadecimal: Pillow 13.0 (libpng, libjpeg-turbo, libwebp) and, where it
+// has no option for it, zlib directly (16-bit grey, tRNS, Adam7).
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,7 +8,8 @@ namespace danqing::samples {
 
 inline std::string bytes(std::string_view hex) {
   std::string out;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2) out.push_back(static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
+  for (size_t i = 0; i + 1 < hex.size(); i += 2)
+    out.push_back(static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
   return out;
 }
 

@@ -11,7 +11,8 @@ using testing::golden;
 
 const uint64_t kSeeds[] = {0, 42, 4294967303};  // the last one is 2^32 + 7: only the low 32 bits count
 
-// log, sin and cos of two correct f32 libraries differ by an ulp or two; values reach 5, so 5e-7 absolute (fixtures page).
+// log, sin and cos of two correct f32 libraries differ by an ulp or two; values reach 5, so 5e-7 absolute (fixtures
+// page).
 constexpr double kF32 = 5e-7;
 
 std::string key(const std::string& what, uint64_t seed, const std::string& rest) {
@@ -152,14 +153,14 @@ TEST(CudaGenerator, KnownValuesOfSeedZero) {
 TEST(CudaGenerator, LayoutFollowsTheGrid) {
   // One block of 256 threads: values 256 apart come from one call of a thread, values 1024 apart from its next call.
   std::vector<float> wide(2048), narrow(2048), first(1024), second(1024);
-  CudaGenerator(7, 8).randn(wide);      // 8 blocks: every value is the first of its own thread
+  CudaGenerator(7, 8).randn(wide);  // 8 blocks: every value is the first of its own thread
   CudaGenerator one_block(7, 1);
-  one_block.randn(narrow);              // 1 block: 4 values a call, two calls
+  one_block.randn(narrow);  // 1 block: 4 values a call, two calls
   for (size_t i = 0; i < 256; ++i) EXPECT_EQ(wide[i], narrow[i]);
   EXPECT_NE(wide[256], narrow[256]);
   CudaGenerator stream(7, 1);
   stream.randn(first);
-  stream.randn(second);                 // a second draw continues where the first one's counters ended
+  stream.randn(second);  // a second draw continues where the first one's counters ended
   EXPECT_TRUE(std::equal(first.begin(), first.end(), narrow.begin()));
   EXPECT_TRUE(std::equal(second.begin(), second.end(), narrow.begin() + 1024));
 }
@@ -170,8 +171,8 @@ TEST(CudaGenerator, IsStandardNormalAndUsesAllSeedBits) {
   double sum = 0, squares = 0;
   for (const float v : x) sum += v, squares += static_cast<double>(v) * v;
   const double n = static_cast<double>(x.size());
-  EXPECT_NEAR(sum / n, 0, 5 / std::sqrt(n));                // five standard errors of the mean
-  EXPECT_NEAR(squares / n, 1, 5 * std::sqrt(2 / n));        // five standard errors of the variance
+  EXPECT_NEAR(sum / n, 0, 5 / std::sqrt(n));          // five standard errors of the mean
+  EXPECT_NEAR(squares / n, 1, 5 * std::sqrt(2 / n));  // five standard errors of the variance
   std::vector<float> other(1);
   CudaGenerator(0).randn(other);
   EXPECT_NE(x[0], other[0]);

@@ -49,17 +49,20 @@ TEST(Schedule, EqualsDiffusersForErnieImage) {
 TEST(Schedule, EqualsDiffusersForZImage) {
   // FlowMatchEulerDiscreteScheduler of diffusers 0.42.1 with the sigmas of its Z-Image pipeline.
   expect_equal(sigmas_of(shifted(6), 20, SigmaSpacing::one_to_inverse_n),
-               {1.0f, 0.99130434f, 0.98181814f, 0.97142863f, 0.96000004f, 0.94736844f, 0.9333333f, 0.917647f,
-                0.90000004f, 0.88000005f, 0.85714287f, 0.83076924f, 0.8f, 0.76363635f, 0.72f, 0.6666667f, 0.6f,
-                0.51428574f, 0.4f, 0.24000001f, 0.0f}, "shift 6");
+               {1.0f,      0.99130434f, 0.98181814f, 0.97142863f, 0.96000004f, 0.94736844f, 0.9333333f,
+                0.917647f, 0.90000004f, 0.88000005f, 0.85714287f, 0.83076924f, 0.8f,        0.76363635f,
+                0.72f,     0.6666667f,  0.6f,        0.51428574f, 0.4f,        0.24000001f, 0.0f},
+               "shift 6");
   FlowMatchConfig dynamic;
   dynamic.use_dynamic_shifting = true;
-  expect_equal(sigmas_of(dynamic, 9, SigmaSpacing::one_to_inverse_n, 1024),
-               {1.0f, 0.9375814f, 0.86792815f, 0.7897048f, 0.7012262f, 0.60033387f, 0.48421842f, 0.3491533f,
-                0.19008753f, 0.0f}, "1024 tokens");
-  expect_equal(sigmas_of(dynamic, 9, SigmaSpacing::one_to_inverse_n, 16384),
-               {1.0f, 0.99507964f, 0.9888241f, 0.9806049f, 0.96932477f, 0.95288295f, 0.9266853f, 0.8783863f,
-                0.759613f, 0.0f}, "16384 tokens");
+  expect_equal(
+      sigmas_of(dynamic, 9, SigmaSpacing::one_to_inverse_n, 1024),
+      {1.0f, 0.9375814f, 0.86792815f, 0.7897048f, 0.7012262f, 0.60033387f, 0.48421842f, 0.3491533f, 0.19008753f, 0.0f},
+      "1024 tokens");
+  expect_equal(
+      sigmas_of(dynamic, 9, SigmaSpacing::one_to_inverse_n, 16384),
+      {1.0f, 0.99507964f, 0.9888241f, 0.9806049f, 0.96932477f, 0.95288295f, 0.9266853f, 0.8783863f, 0.759613f, 0.0f},
+      "16384 tokens");
 }
 
 TEST(Schedule, DynamicShiftIsLinearInTheTokens) {
@@ -102,7 +105,9 @@ TEST(Schedule, OtherSpacings) {
 }
 
 TEST(Schedule, BetaQuantiles) {
-  struct Case { double p, a, b, x; };
+  struct Case {
+    double p, a, b, x;
+  };
   for (const Case& c : {Case{1e-6, 0.6, 0.6, 1.8558824624053043e-10}, Case{1e-3, 0.6, 0.6, 1.855873851745199e-05},
                         Case{0.1, 0.6, 0.6, 0.03958440558878085}, Case{0.3, 0.6, 0.6, 0.23401700387523572},
                         Case{0.5, 0.6, 0.6, 0.5}, Case{0.999, 0.6, 0.6, 0.9999814412614826},
@@ -162,20 +167,27 @@ TEST(FlowMatchConfig, ReadsTheFileOfAPipeline) {
 }
 
 TEST(FlowMatchConfig, ErrorsNameFileAndField) {
-  struct Case { const char* json; const char* says; };
-  for (const Case& c : {
-           Case{R"([])", "f.json"},
-           Case{R"({})", "_class_name"},
-           Case{R"({"_class_name": "DDIMScheduler"})", "DDIMScheduler"},
-           Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": "3"})", "shift"},
-           Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": -3})", "shift"},
-           Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "shift_terminal": 1})", "shift_terminal"},
-           Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 0})", "num_train_timesteps"},
-           Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "time_shift_type": "cubic"})", "cubic"},
-           Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "stochastic_sampling": true})", "stochastic_sampling"},
-           Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "use_beta_sigmas": true, "use_karras_sigmas": true})",
-                "use_karras_sigmas"},
-       }) {
+  struct Case {
+    const char* json;
+    const char* says;
+  };
+  for (
+      const Case& c : {
+          Case{R"([])", "f.json"},
+          Case{R"({})", "_class_name"},
+          Case{R"({"_class_name": "DDIMScheduler"})", "DDIMScheduler"},
+          Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": "3"})", "shift"},
+          Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": -3})", "shift"},
+          Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "shift_terminal": 1})", "shift_terminal"},
+          Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 0})",
+               "num_train_timesteps"},
+          Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "time_shift_type": "cubic"})", "cubic"},
+          Case{R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "stochastic_sampling": true})",
+               "stochastic_sampling"},
+          Case{
+              R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "use_beta_sigmas": true, "use_karras_sigmas": true})",
+              "use_karras_sigmas"},
+      }) {
     DQ_ASSERT_OK(const Json j, parse_json(c.json, "f.json"));
     const auto r = FlowMatchConfig::parse(j, "f.json");
     ASSERT_FALSE(r.ok()) << c.json;

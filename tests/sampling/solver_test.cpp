@@ -35,8 +35,8 @@ void replay(const std::string& run, WorkType type, double tolerance) {
 
 TEST(EulerStep, ReplaysEveryRunOfThePipeline) {
   for (const std::string run : {"cfg4", "cfg4_neg", "g1", "batch"}) {
-    replay(run + "_f32", WorkType::f32, 0);   // the same operations in the same order: bit for bit as well
-    replay(run + "_bf16", WorkType::bf16, 0);   // the roundings are rules: bit for bit
+    replay(run + "_f32", WorkType::f32, 0);    // the same operations in the same order: bit for bit as well
+    replay(run + "_bf16", WorkType::bf16, 0);  // the roundings are rules: bit for bit
   }
 }
 
@@ -89,8 +89,8 @@ double error_at_zero(Sampler sampler, int n) {
 }
 
 TEST(Samplers, OrderOfConvergence) {
-  // Halving the step divides the error by 2^order. Measured between 16, 32 and 64 steps, where the errors (1e-2 and 1e-4) lie far
-  // above the f32 roundings (1e-6); the band of 0.3 holds the next term of the expansion.
+  // Halving the step divides the error by 2^order. Measured between 16, 32 and 64 steps, where the errors (1e-2 and
+  // 1e-4) lie far above the f32 roundings (1e-6); the band of 0.3 holds the next term of the expansion.
   for (const int n : {16, 32}) {
     EXPECT_NEAR(std::log2(error_at_zero(Sampler::euler, n) / error_at_zero(Sampler::euler, 2 * n)), 1, 0.3) << n;
     EXPECT_NEAR(std::log2(error_at_zero(Sampler::heun, n) / error_at_zero(Sampler::heun, 2 * n)), 2, 0.3) << n;
@@ -122,7 +122,8 @@ TEST(Samplers, NoStepsLeaveTheLatentsAlone) {
   callbacks.predict = [](std::span<const float>, float) -> Result<std::vector<float>> {
     return Error{ErrorCode::failed, "called"};
   };
-  for (const Sampler s : {Sampler::euler, Sampler::heun}) EXPECT_TRUE(run_sampler(s, {{0.0f}, {}}, x, WorkType::bf16, callbacks).ok());
+  for (const Sampler s : {Sampler::euler, Sampler::heun})
+    EXPECT_TRUE(run_sampler(s, {{0.0f}, {}}, x, WorkType::bf16, callbacks).ok());
   EXPECT_EQ(x, (std::vector<float>{1.5f, -2.0f}));
 }
 
@@ -130,7 +131,9 @@ TEST(Samplers, ErrorsStopTheRun) {
   const Schedule s{{1.0f, 0.5f, 0.0f}, {1000.0f, 500.0f}};
   std::vector<float> x = {1.0f};
   SamplerCallbacks callbacks;
-  const auto run = [&](const Schedule& schedule) { return run_sampler(Sampler::euler, schedule, x, WorkType::f32, callbacks); };
+  const auto run = [&](const Schedule& schedule) {
+    return run_sampler(Sampler::euler, schedule, x, WorkType::f32, callbacks);
+  };
   EXPECT_FALSE(run(s).ok());  // no network
   callbacks.predict = [](std::span<const float> l, float) -> Result<std::vector<float>> {
     return std::vector<float>(l.size(), 1.0f);
@@ -145,9 +148,13 @@ TEST(Samplers, ErrorsStopTheRun) {
   };
   EXPECT_EQ(run(s).error().code, ErrorCode::cancelled);
   EXPECT_EQ(after, 1);
-  callbacks.predict = [](std::span<const float>, float) -> Result<std::vector<float>> { return std::vector<float>{1, 2}; };
+  callbacks.predict = [](std::span<const float>, float) -> Result<std::vector<float>> {
+    return std::vector<float>{1, 2};
+  };
   EXPECT_NE(run(s).error().message.find("step 0: expected a prediction of 1 values, got 2"), std::string::npos);
-  callbacks.predict = [](std::span<const float>, float) -> Result<std::vector<float>> { return std::vector<float>{NAN}; };
+  callbacks.predict = [](std::span<const float>, float) -> Result<std::vector<float>> {
+    return std::vector<float>{NAN};
+  };
   EXPECT_NE(run(s).error().message.find("NaN"), std::string::npos);
 }
 
