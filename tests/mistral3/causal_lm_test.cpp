@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "models/mistral3/model.h"
 #include "mistral3/stack_files.h"
+#include "models/mistral3/model.h"
 #include "sampling/token_sampler.h"
 
 namespace danqing::mistral3 {
@@ -88,7 +88,9 @@ TEST(CausalLM, GreedyIdsEqualTransformers) {
   ASSERT_TRUE(lm);
   const auto g = golden("ernie-tiny/golden/pe");
   for (const std::string c : kCases)
-    EXPECT_EQ(generate(*lm, g.ids(c + ".prompt_ids"), cap_of_goldens(), {.temperature = 0}, 0), g.ids(c + ".greedy_ids")) << c;
+    EXPECT_EQ(generate(*lm, g.ids(c + ".prompt_ids"), cap_of_goldens(), {.temperature = 0}, 0),
+              g.ids(c + ".greedy_ids"))
+        << c;
 }
 
 TEST(CausalLM, SampledIdsEqualTransformers) {
@@ -97,17 +99,19 @@ TEST(CausalLM, SampledIdsEqualTransformers) {
   const auto g = golden("ernie-tiny/golden/pe");
   const TokenSamplerOptions options{.temperature = 0.6f, .top_k = 50, .top_p = 0.95f};
   for (const std::string c : kCases)
-    EXPECT_EQ(generate(*lm, g.ids(c + ".prompt_ids"), cap_of_goldens(), options, 1234), g.ids(c + ".sampled_ids_seed1234")) << c;
+    EXPECT_EQ(generate(*lm, g.ids(c + ".prompt_ids"), cap_of_goldens(), options, 1234),
+              g.ids(c + ".sampled_ids_seed1234"))
+        << c;
 }
 
 TEST(CausalLM, Bf16LogitsAreAsCloseAsTorchsBf16) {
-  const auto lm = load(tiny("pe"), kBf16);   // with an f16 cache
+  const auto lm = load(tiny("pe"), kBf16);  // with an f16 cache
   ASSERT_TRUE(lm);
   const auto g = golden("ernie-tiny/golden/pe");
   for (const std::string c : kCases) {
     const double torch = g.json["cases"][c]["first_logits_bf16_vs_f32"]["rel_l2"].get<double>();
     const Tensor t = logits_of(*lm, g.ids(c + ".prompt_ids"), 1000, 0);
-    EXPECT_TRUE(close(t, g.f32(c + ".first_logits"), 1.5 * torch)) << c;        // the fixtures' rule for bf16
+    EXPECT_TRUE(close(t, g.f32(c + ".first_logits"), 1.5 * torch)) << c;  // the fixtures' rule for bf16
     EXPECT_TRUE(close(t, g.f32(c + ".first_logits_bf16"), 2 * torch)) << c;
   }
 }
@@ -115,7 +119,7 @@ TEST(CausalLM, Bf16LogitsAreAsCloseAsTorchsBf16) {
 TEST(CausalLM, TokenByTokenEqualsOnePass) {
   const auto lm = load(tiny("pe"));
   ASSERT_TRUE(lm);
-  const auto ids = some_ids(300, 2560);   // crosses a step of 256 keys
+  const auto ids = some_ids(300, 2560);  // crosses a step of 256 keys
   const Tensor once = logits_of(*lm, ids, ids.size(), 300);
   for (const size_t piece : {size_t{1}, size_t{7}, size_t{256}})
     EXPECT_TRUE(close(logits_of(*lm, ids, piece, 300), once, kF32Tolerance)) << piece;
@@ -124,7 +128,7 @@ TEST(CausalLM, TokenByTokenEqualsOnePass) {
 TEST(CausalLM, GrowsBeyondWhatWasReserved) {
   const auto lm = load(tiny("pe"));
   ASSERT_TRUE(lm);
-  const auto ids = some_ids(1400, 2560);   // more than two passes over a prompt
+  const auto ids = some_ids(1400, 2560);  // more than two passes over a prompt
   const Tensor roomy = logits_of(*lm, ids, ids.size(), 1400);
   const uint64_t full = lm->cache_bytes();
   EXPECT_GE(full, kv_bytes(lm->config(), 1400, DType::f32));
@@ -147,7 +151,7 @@ TEST(CausalLM, CacheOfEarlierSequenceLeavesNoTrace) {
 TEST(CausalLM, QueryScaleAndWindowHoldAcrossSteps) {
   for (const bool window : {false, true}) {
     ComponentFiles files = tiny("pe");
-    (*files.config)["rope_parameters"]["original_max_position_embeddings"] = 16;   // scaled from position 16 on
+    (*files.config)["rope_parameters"]["original_max_position_embeddings"] = 16;  // scaled from position 16 on
     if (window) (*files.config)["sliding_window"] = 10;
     const auto lm = load(files);
     ASSERT_TRUE(lm);
@@ -188,11 +192,11 @@ TEST(CausalLM, UsesItsOwnHeadWhenNotTied) {
   for (const char* name : {"lm_head.weight", "language_model.lm_head.weight"}) {
     ComponentFiles files = tiny("pe");
     (*files.config)["tie_word_embeddings"] = false;
-    EXPECT_FALSE(CausalLM::load(cpu(), files, kF32).ok());   // no head in the file
+    EXPECT_FALSE(CausalLM::load(cpu(), files, kF32).ok());  // no head in the file
     files.source = with_head(*files.source, name);
     const auto lm = load(files);
     ASSERT_TRUE(lm) << name;
-    EXPECT_TRUE(close(logits_of(*lm, ids, 9, 0), expected, 1e-6)) << name;   // the same products
+    EXPECT_TRUE(close(logits_of(*lm, ids, 9, 0), expected, 1e-6)) << name;  // the same products
   }
 }
 
@@ -207,7 +211,7 @@ TEST(CausalLM, StopsWhenCancelledAndGoesOnAfterwards) {
   ASSERT_FALSE(stopped.ok());
   EXPECT_EQ(stopped.error().code, ErrorCode::cancelled);
   EXPECT_EQ(lm->position(), 20);
-  int polls = 0;   // within the pass, not only before it
+  int polls = 0;  // within the pass, not only before it
   const auto later = lm->append(std::span(ids).subspan(20), [&] { return ++polls > 3; });
   ASSERT_FALSE(later.ok());
   EXPECT_EQ(later.error().code, ErrorCode::cancelled);
@@ -222,7 +226,7 @@ TEST(CausalLM, RefusesBadCalls) {
   (*files.config)["max_position_embeddings"] = 8;
   const auto lm = load(files);
   ASSERT_TRUE(lm);
-  ASSERT_TRUE(lm->reset(int64_t{1} << 60).ok());   // no more than the model can use
+  ASSERT_TRUE(lm->reset(int64_t{1} << 60).ok());  // no more than the model can use
   EXPECT_LE(lm->cache_bytes(), kv_bytes(lm->config(), 256, DType::f32));
   EXPECT_FALSE(lm->append({}).ok());
   EXPECT_FALSE(lm->append(std::vector<int32_t>{2560}).ok());
@@ -253,12 +257,12 @@ TEST(CausalLM, SaysWhenTheCacheDoesNotFit) {
 }
 
 TEST(CausalLM, MiniModelRunsInItsStoredDtype) {
-  const auto lm = load(stack_files(danqing::testing::mini_model() / "pe"), {});   // stored bf16, f16 cache
+  const auto lm = load(stack_files(danqing::testing::mini_model() / "pe"), {});  // stored bf16, f16 cache
   ASSERT_TRUE(lm);
   const Tensor t = logits_of(*lm, some_ids(30, 1555), 30, 60);
   EXPECT_EQ(t.shape, (Shape{1555}));
   EXPECT_TRUE(std::all_of(t.data.begin(), t.data.end(), [](float x) { return std::isfinite(x); }));
-  EXPECT_TRUE(close(logits_of(*lm, some_ids(30, 1555), 1, 60), t, 1e-2));   // bf16 products round by the shape of a pass
+  EXPECT_TRUE(close(logits_of(*lm, some_ids(30, 1555), 1, 60), t, 1e-2));  // bf16 products round by the shape of a pass
 }
 
 }  // namespace

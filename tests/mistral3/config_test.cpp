@@ -1,14 +1,17 @@
 // Configs without weights: what is read, what is refused.
+#include "models/mistral3/config.h"
+
 #include <gmock/gmock.h>
 
-#include "models/mistral3/config.h"
+#include <cmath>
+
 #include "testing/testing.h"
 
 namespace danqing::mistral3 {
 namespace {
 
-using ::testing::HasSubstr;
 using danqing::testing::data;
+using ::testing::HasSubstr;
 
 Json fixture(const char* component) {
   auto j = read_json(data("fixtures/ernie-tiny") / component / "config.json");
@@ -18,9 +21,18 @@ Json fixture(const char* component) {
 
 /// The original Mistral layout: everything at the top, rope_theta beside it, no head_dim.
 Json old_mistral() {
-  return {{"model_type", "mistral"}, {"vocab_size", 32000}, {"hidden_size", 4096}, {"intermediate_size", 14336},
-          {"num_hidden_layers", 32}, {"num_attention_heads", 32}, {"num_key_value_heads", 8}, {"rms_norm_eps", 1e-5},
-          {"rope_theta", 10000.0}, {"hidden_act", "silu"}, {"max_position_embeddings", 32768}, {"sliding_window", 4096}};
+  return {{"model_type", "mistral"},
+          {"vocab_size", 32000},
+          {"hidden_size", 4096},
+          {"intermediate_size", 14336},
+          {"num_hidden_layers", 32},
+          {"num_attention_heads", 32},
+          {"num_key_value_heads", 8},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 10000.0},
+          {"hidden_act", "silu"},
+          {"max_position_embeddings", 32768},
+          {"sliding_window", 4096}};
 }
 
 TEST(Config, ReadsTextConfigOfMultimodalModel) {
@@ -79,7 +91,7 @@ TEST(Config, DtypesAreIgnored) {
 
 struct Hostile {
   const char* name;
-  const char* pointer;   ///< where in pe/config.json
+  const char* pointer;  ///< where in pe/config.json
   Json value;
   const char* mentions;  ///< part of the message
 };
@@ -122,8 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{"kv_zero", "/num_key_value_heads", 0, "num_key_value_heads"},
         Hostile{"head_dim_odd", "/head_dim", 127, "head_dim"},
         Hostile{"head_dim_huge", "/head_dim", 1 << 20, "head_dim"},
-        Hostile{"head_dim_zero", "/head_dim", 0, "head_dim"},
-        Hostile{"eps_zero", "/rms_norm_eps", 0.0, "rms_norm_eps"},
+        Hostile{"head_dim_zero", "/head_dim", 0, "head_dim"}, Hostile{"eps_zero", "/rms_norm_eps", 0.0, "rms_norm_eps"},
         Hostile{"eps_negative", "/rms_norm_eps", -1e-5, "rms_norm_eps"},
         Hostile{"activation", "/hidden_act", "gelu", "hidden_act"},
         Hostile{"bias", "/attention_bias", true, "attention_bias"},
@@ -145,7 +156,8 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{"factor_text", "/rope_parameters/factor", "16", "factor"},
         Hostile{"beta_reversed", "/rope_parameters/beta_slow", 64.0, "beta_slow"},
         Hostile{"beta_negative", "/rope_parameters/beta_fast", -32.0, "beta_fast"},
-        Hostile{"original_zero", "/rope_parameters/original_max_position_embeddings", 0, "original_max_position_embeddings"},
+        Hostile{"original_zero", "/rope_parameters/original_max_position_embeddings", 0,
+                "original_max_position_embeddings"},
         Hostile{"mscale_infinite_ratio", "/rope_parameters/mscale_all_dim", -10 / std::log(16.0), "attention factor"},
         Hostile{"query_scaling_absurd", "/rope_parameters/llama_4_scaling_beta", 1e9, "llama_4_scaling_beta"}),
     [](const auto& p) { return std::string(p.param.name); });
@@ -157,7 +169,7 @@ TEST(Config, RefusesWhatIsNoObject) {
 
 TEST(Tensors, TableFollowsTheConfig) {
   DQ_ASSERT_OK(Config c, Config::parse(fixture("pe"), "config.json"));
-  EXPECT_EQ(tensor_table(c, 2, true, true).size(), 1 + 2 * 9 + 1u);    // tied: no lm_head
+  EXPECT_EQ(tensor_table(c, 2, true, true).size(), 1 + 2 * 9 + 1u);  // tied: no lm_head
   EXPECT_EQ(tensor_table(c, 1, false, false).size(), 1 + 9u);
   c.tie_word_embeddings = false;
   const auto all = tensor_table(c, 2, true, true);
@@ -204,13 +216,13 @@ TEST(Infer, ReadsSizesOffShapesUnderAnyPrefix) {
 }
 
 TEST(Infer, RefusesWhatItCannotRead) {
-  EXPECT_FALSE(Config::infer(*shapes_only({{"blk.0.attn_q.weight", {4, 4}}})).ok());   // no embedding
-  EXPECT_FALSE(Config::infer(*shapes_only({{"embed_tokens.weight", {4, 4}}})).ok());   // no layers
+  EXPECT_FALSE(Config::infer(*shapes_only({{"blk.0.attn_q.weight", {4, 4}}})).ok());  // no embedding
+  EXPECT_FALSE(Config::infer(*shapes_only({{"embed_tokens.weight", {4, 4}}})).ok());  // no layers
   auto vector_embedding = bare_file("model.", 2);
   vector_embedding[0].second = {1200};
   EXPECT_FALSE(Config::infer(*shapes_only(vector_embedding)).ok());
   auto small_heads = bare_file("model.", 2);
-  small_heads[3].second = {96, 24};   // fewer rows than one head of 128
+  small_heads[3].second = {96, 24};  // fewer rows than one head of 128
   EXPECT_FALSE(Config::infer(*shapes_only(small_heads)).ok());
 }
 

@@ -18,7 +18,7 @@ Json fixture() {
 
 void expect_frequencies(const Config& c, const Tensor& expected) {
   const RopeTable t = rope_table(c);
-  EXPECT_EQ(t.attention_factor, 1.0f);   // mscale equals mscale_all_dim
+  EXPECT_EQ(t.attention_factor, 1.0f);  // mscale equals mscale_all_dim
   ASSERT_EQ(static_cast<int64_t>(t.inv_freq.size()), expected.count());
   for (size_t i = 0; i < t.inv_freq.size(); ++i)  // same operations in f32; only pow may differ, by an ulp or two
     EXPECT_NEAR(t.inv_freq[i], expected.data[i], 2.5e-7f * expected.data[i]) << "frequency " << i;
@@ -50,9 +50,9 @@ TEST(Rope, AttentionFactorRule) {
   const float yarn16 = static_cast<float>(0.1 * std::log(16.0) + 1);
   rope["mscale"] = 0.5;
   EXPECT_FLOAT_EQ(factor(), (0.05f * std::log(16.0f) + 1) / yarn16);
-  rope["mscale_all_dim"] = 0;        // one of them missing: the paper's factor
+  rope["mscale_all_dim"] = 0;  // one of them missing: the paper's factor
   EXPECT_FLOAT_EQ(factor(), yarn16);
-  rope["attention_factor"] = 0.75;   // said outright
+  rope["attention_factor"] = 0.75;  // said outright
   EXPECT_FLOAT_EQ(factor(), 0.75f);
 }
 
@@ -89,7 +89,7 @@ TEST(QueryScale, StepsAtMultiplesOfTheOriginalContext) {
 
 TEST(Mask, IsCausalFromTheFirstPosition) {
   Config c;
-  const auto m = causal_mask(c, 2, 2, 5);   // positions 2 and 3
+  const auto m = causal_mask(c, 2, 2, 5);  // positions 2 and 3
   const float x = -std::numeric_limits<float>::infinity();
   EXPECT_EQ(m, (std::vector<float>{0, 0, 0, x, x, 0, 0, 0, 0, x}));
 }

@@ -1,7 +1,11 @@
 // The tiny models of the fixtures, with configs that a test may change first.
 #pragma once
+#include <functional>
+#include <memory>
+
 #include "checkpoint/checkpoint.h"
 #include "device/device.h"
+#include "device/weights.h"
 #include "testing/testing.h"
 
 namespace danqing::mistral3 {
@@ -21,7 +25,8 @@ inline ComponentFiles tiny(const char* component) {
 }
 
 inline std::shared_ptr<Device> cpu() {
-  static const auto device = Device::open("cpu", {.threads = 1});  // tiny products: more threads only wait for each other
+  static const auto device =
+      Device::open("cpu", {.threads = 1});  // tiny products: more threads only wait for each other
   EXPECT_TRUE(device.ok());
   return device.ok() ? *device : nullptr;
 }

@@ -1,8 +1,8 @@
 // Prompt features against transformers, on the tiny text encoder of the fixtures.
 #include <gmock/gmock.h>
 
-#include "models/mistral3/model.h"
 #include "mistral3/stack_files.h"
+#include "models/mistral3/model.h"
 
 namespace danqing::mistral3 {
 namespace {
@@ -12,7 +12,8 @@ using danqing::testing::difference;
 using danqing::testing::golden;
 using ::testing::HasSubstr;
 
-constexpr const char* kPrompts[] = {"en", "zh", "mixed", "emoji", "empty", "short", "negative", "long", "spaces", "special"};
+constexpr const char* kPrompts[] = {"en",    "zh",       "mixed", "emoji",  "empty",
+                                    "short", "negative", "long",  "spaces", "special"};
 // Ten times the spread of correct f32 evaluations that was measured beside the golden (1.1e-6); the smallest visible
 // mistake (eps 1e-6 for 1e-5) moves the features by 2.6e-5.
 constexpr double kF32Tolerance = 1e-5;
@@ -55,7 +56,7 @@ TEST(TextEncoder, TapsOfOneTokenKeepTheirShape) {
     EXPECT_EQ(tap.shape, (Shape{1, 96}));
     ++count;
   }));
-  EXPECT_EQ(count, 3);   // all.0 .. all.2: the last layer is not there
+  EXPECT_EQ(count, 3);  // all.0 .. all.2: the last layer is not there
   EXPECT_EQ(t.shape, (Shape{1, 96}));
 }
 
@@ -93,7 +94,7 @@ TEST(TextEncoder, StoredDtypeAndQuantisedWeightsStayNearF32) {
   const auto q8 = load(tiny("text_encoder"), {.matrix = DType::q8_0});
   ASSERT_TRUE(stored && q8);
   DQ_ASSERT_OK(const Tensor a, stored->encode(ids("mixed")));
-  EXPECT_TRUE(close(a, g.f32("hidden.mixed"), 0.017));   // 1.5 times torch's bf16 error, as above
+  EXPECT_TRUE(close(a, g.f32("hidden.mixed"), 0.017));  // 1.5 times torch's bf16 error, as above
   DQ_ASSERT_OK(const Tensor b, q8->encode(ids("mixed")));
   // 8 bits with one scale for 32 values: about 1/256 of each block's peak, a few times that over two layers.
   EXPECT_TRUE(close(b, g.f32("hidden.mixed"), 0.03));
@@ -108,7 +109,7 @@ TEST(TextEncoder, BatchEqualsSingleRuns) {
   ASSERT_EQ(batch.size(), prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
     DQ_ASSERT_OK(const Tensor single, encoder->encode(prompts[i]));
-    EXPECT_TRUE(close(batch[i], single, 1e-6)) << i;   // the same f32 sums, at most in another order
+    EXPECT_TRUE(close(batch[i], single, 1e-6)) << i;  // the same f32 sums, at most in another order
   }
   DQ_ASSERT_OK(const auto none, encoder->encode_batch({}));
   EXPECT_TRUE(none.empty());
@@ -127,9 +128,9 @@ TEST(TextEncoder, LongPromptsAttendInGroupsWithTheSameResult) {
   const auto all = long_ids(2500);
   DQ_ASSERT_OK(const Tensor whole, encoder->encode(all));
   EXPECT_EQ(whole.shape, (Shape{2500, 96}));
-  for (const size_t n : {size_t{700}, size_t{1024}, size_t{1500}}) {   // causal: a prefix has the features it has alone
+  for (const size_t n : {size_t{700}, size_t{1024}, size_t{1500}}) {  // causal: a prefix has the features it has alone
     DQ_ASSERT_OK(const Tensor prefix, encoder->encode(std::span(all).first(n)));
-    EXPECT_TRUE(close(slice(whole, 0, static_cast<int64_t>(n)), prefix, 2e-6)) << n;   // f32 sums in another order
+    EXPECT_TRUE(close(slice(whole, 0, static_cast<int64_t>(n)), prefix, 2e-6)) << n;  // f32 sums in another order
   }
 }
 

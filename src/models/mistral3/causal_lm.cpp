@@ -14,8 +14,8 @@
 namespace danqing::mistral3 {
 namespace {
 
-constexpr int64_t kKeyStep = 256;      // attention sees the cache up to the next multiple of this
-constexpr int64_t kPromptRows = 512;   // tokens of a prompt in one pass: bounds the compute buffer
+constexpr int64_t kKeyStep = 256;     // attention sees the cache up to the next multiple of this
+constexpr int64_t kPromptRows = 512;  // tokens of a prompt in one pass: bounds the compute buffer
 
 int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
@@ -33,9 +33,9 @@ std::string value_name(int64_t layer) { return fmt::format("v.{}", layer); }
 struct CausalLM::Impl {
   std::shared_ptr<Device> device;
   Stack stack;
-  std::shared_ptr<State> cache;        // per layer [capacity, num_key_value_heads * head_dim], twice
+  std::shared_ptr<State> cache;  // per layer [capacity, num_key_value_heads * head_dim], twice
   int64_t capacity = 0, position = 0;
-  std::unique_ptr<Runner> runner;      // of the last shape; uses `cache`
+  std::unique_ptr<Runner> runner;  // of the last shape; uses `cache`
   PassShape runner_shape;
 
   const Config& config() const { return stack.config; }
@@ -102,8 +102,7 @@ std::unique_ptr<Graph> CausalLM::Impl::build(const PassShape& s) {
 /// One pass over at most kPromptRows ids; the cache has room.
 Result<std::vector<float>> CausalLM::Impl::step(std::span<const int32_t> ids, const std::function<bool()>& cancelled) {
   const int64_t n = static_cast<int64_t>(ids.size());
-  const PassShape shape{1, n, round_up(position + n, kKeyStep), n,
-                        query_scale(config(), position + n - 1) != 1.0f};
+  const PassShape shape{1, n, round_up(position + n, kKeyStep), n, query_scale(config(), position + n - 1) != 1.0f};
   if (!runner || !(shape == runner_shape)) {
     runner.reset();  // its compute buffer goes before the next one comes
     runner = std::make_unique<Runner>(build(shape));
@@ -145,7 +144,8 @@ Result<std::vector<float>> CausalLM::append(std::span<const int32_t> ids, const 
   while (!ids.empty()) {
     const auto part = ids.first(std::min(ids.size(), static_cast<size_t>(kPromptRows)));
     ids = ids.subspan(part.size());
-    logits = cancelled && cancelled() ? fail(ErrorCode::cancelled, "[language model] stopped") : impl_->step(part, cancelled);
+    logits = cancelled && cancelled() ? fail(ErrorCode::cancelled, "[language model] stopped")
+                                      : impl_->step(part, cancelled);
     if (!logits) {
       impl_->position = start;  // what was written past it stays masked until it is overwritten
       break;

@@ -35,8 +35,10 @@ Result<void> refuse_unsupported(const JsonObject& root, const JsonObject& text) 
     if (bias) return bad_input("[config] {}: expected {} false, got true", text.where(), key);
   }
   if (root.has("quantization_config") || text.has("quantization_config"))
-    return bad_input("[config] {}: quantization_config (weights with separate scales) is not supported; use the bf16 "
-                     "checkpoint or a GGUF-type quantisation", text.where());
+    return bad_input(
+        "[config] {}: quantization_config (weights with separate scales) is not supported; use the bf16 "
+        "checkpoint or a GGUF-type quantisation",
+        text.where());
   return {};
 }
 
@@ -69,16 +71,18 @@ Result<void> read_window(const JsonObject& o, Config& c) {
       if (t != first || (t != "full_attention" && t != "sliding_attention"))
         return bad_input("[config] {}: expected layer_types all full_attention or all sliding_attention, got {}",
                          o.where(), dump_json(t));
-    if (first == "full_attention") c.sliding_window = 0;
-    else if (c.sliding_window == 0) return bad_input("[config] {}: expected sliding_window for sliding_attention", o.where());
+    if (first == "full_attention")
+      c.sliding_window = 0;
+    else if (c.sliding_window == 0)
+      return bad_input("[config] {}: expected sliding_window for sliding_attention", o.where());
   }
   if (c.sliding_window >= c.max_position_embeddings) c.sliding_window = 0;
   return {};
 }
 
 Result<void> read_yarn(const JsonObject& text, const JsonObject& rope, Config& c) {
-  DQ_TRY(const int64_t outer_original, text.integer_in("original_max_position_embeddings", 1, kMaxPositions,
-                                                       c.max_position_embeddings));
+  DQ_TRY(const int64_t outer_original,
+         text.integer_in("original_max_position_embeddings", 1, kMaxPositions, c.max_position_embeddings));
   DQ_TRY(c.original_max_position_embeddings,
          rope.integer_in("original_max_position_embeddings", 1, kMaxPositions, outer_original));
   DQ_TRY(c.factor, rope.number("factor", static_cast<double>(c.max_position_embeddings) /
@@ -91,12 +95,13 @@ Result<void> read_yarn(const JsonObject& text, const JsonObject& rope, Config& c
   DQ_TRY(c.mscale_all_dim, rope.number("mscale_all_dim", 0));
   DQ_TRY(c.attention_factor, rope.number("attention_factor", 0));
   DQ_TRY(c.truncate, rope.boolean("truncate", true));
-  const bool sane = c.factor > 0 && c.factor <= 1e6 && c.beta_slow > 0 && c.beta_fast >= c.beta_slow && c.beta_fast <= 1e6 &&
-                    c.attention_factor >= 0;
+  const bool sane = c.factor > 0 && c.factor <= 1e6 && c.beta_slow > 0 && c.beta_fast >= c.beta_slow &&
+                    c.beta_fast <= 1e6 && c.attention_factor >= 0;
   if (!sane)
-    return bad_input("[config] {}: expected YaRN factor in (0, 1e6], 0 < beta_slow <= beta_fast <= 1e6, attention_factor "
-                     ">= 0, got factor {}, beta_slow {}, beta_fast {}, attention_factor {}",
-                     text.where(), c.factor, c.beta_slow, c.beta_fast, c.attention_factor);
+    return bad_input(
+        "[config] {}: expected YaRN factor in (0, 1e6], 0 < beta_slow <= beta_fast <= 1e6, attention_factor "
+        ">= 0, got factor {}, beta_slow {}, beta_fast {}, attention_factor {}",
+        text.where(), c.factor, c.beta_slow, c.beta_fast, c.attention_factor);
   return {};
 }
 
@@ -107,8 +112,8 @@ Result<void> read_rope(const JsonObject& text, bool ministral, Config& c) {
   DQ_TRY(const JsonObject rope, text.has(key) ? text.object(key) : JsonObject::of(none, text.where()));
   for (const auto& [name, value] : rope.json().items())
     if (value.is_object())
-      return bad_input("[config] {}: expected one set of RoPE parameters for all layers, got an object in {}.{}", text.where(),
-                       key, name);
+      return bad_input("[config] {}: expected one set of RoPE parameters for all layers, got an object in {}.{}",
+                       text.where(), key, name);
   if (!rope.has("rope_theta") && !text.has("rope_theta"))
     return bad_input("[config] {}: expected rope_theta (at the top or in rope_parameters), got none", text.where());
   DQ_TRY(c.rope_theta, (rope.has("rope_theta") ? rope : text).number("rope_theta"));
@@ -126,7 +131,8 @@ Result<void> read_rope(const JsonObject& text, bool ministral, Config& c) {
   if (!ministral) return {};
   DQ_TRY(c.llama_4_scaling_beta, rope.number("llama_4_scaling_beta", 0));
   if (std::fabs(c.llama_4_scaling_beta) > 1e3)
-    return bad_input("[config] {}: expected llama_4_scaling_beta in -1000..1000, got {}", text.where(), c.llama_4_scaling_beta);
+    return bad_input("[config] {}: expected llama_4_scaling_beta in -1000..1000, got {}", text.where(),
+                     c.llama_4_scaling_beta);
   DQ_TRY(c.original_max_position_embeddings,
          rope.integer_in("original_max_position_embeddings", 1, kMaxPositions,
                          c.yarn ? c.original_max_position_embeddings : c.max_position_embeddings));
@@ -159,8 +165,10 @@ Result<Config> Config::parse(const Json& json, const std::string& where) {
   const RopeTable rope = rope_table(c);
   const bool finite = std::all_of(rope.inv_freq.begin(), rope.inv_freq.end(), [](float f) { return std::isfinite(f); });
   if (!finite || !std::isfinite(rope.attention_factor) || !(rope.attention_factor > 0))
-    return bad_input("[config] {}: expected RoPE parameters that give finite frequencies and a positive attention factor, "
-                     "got attention factor {}", where, rope.attention_factor);
+    return bad_input(
+        "[config] {}: expected RoPE parameters that give finite frequencies and a positive attention factor, "
+        "got attention factor {}",
+        where, rope.attention_factor);
   return c;
 }
 
@@ -180,15 +188,27 @@ Result<Config> Config::infer(const TensorSource& source) {
   while (layers < kMaxLayers && source.find(prefix + layer_tensor(layers, "input_layernorm")) != nullptr) ++layers;
 
   const bool matrix = embed->shape.size() == 2;
-  Json j = {{"model_type", "ministral3"}, {"vocab_size", matrix ? embed->shape[0] : 0},
-            {"hidden_size", matrix ? embed->shape[1] : 0}, {"intermediate_size", rows("mlp.gate_proj")},
-            {"num_hidden_layers", layers}, {"num_attention_heads", rows("self_attn.q_proj") / 128},
-            {"num_key_value_heads", rows("self_attn.k_proj") / 128}, {"head_dim", 128}, {"rms_norm_eps", 1e-5},
+  Json j = {{"model_type", "ministral3"},
+            {"vocab_size", matrix ? embed->shape[0] : 0},
+            {"hidden_size", matrix ? embed->shape[1] : 0},
+            {"intermediate_size", rows("mlp.gate_proj")},
+            {"num_hidden_layers", layers},
+            {"num_attention_heads", rows("self_attn.q_proj") / 128},
+            {"num_key_value_heads", rows("self_attn.k_proj") / 128},
+            {"head_dim", 128},
+            {"rms_norm_eps", 1e-5},
             {"max_position_embeddings", 262144}};
-  const bool has_head = std::any_of(all.begin(), all.end(), [](const TensorInfo& t) { return t.name.ends_with("lm_head.weight"); });
+  const bool has_head =
+      std::any_of(all.begin(), all.end(), [](const TensorInfo& t) { return t.name.ends_with("lm_head.weight"); });
   j["tie_word_embeddings"] = !has_head;
-  j["rope_parameters"] = {{"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 16.0}, {"beta_fast", 32.0},
-                          {"beta_slow", 1.0}, {"mscale", 1.0}, {"mscale_all_dim", 1.0}, {"llama_4_scaling_beta", 0.1},
+  j["rope_parameters"] = {{"rope_type", "yarn"},
+                          {"rope_theta", 1e6},
+                          {"factor", 16.0},
+                          {"beta_fast", 32.0},
+                          {"beta_slow", 1.0},
+                          {"mscale", 1.0},
+                          {"mscale_all_dim", 1.0},
+                          {"llama_4_scaling_beta", 0.1},
                           {"original_max_position_embeddings", 16384}};
   return parse(j, where + " (sizes read off its tensors, no config.json)");
 }

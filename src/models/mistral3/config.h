@@ -15,14 +15,14 @@ struct Config {
   int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   float rms_norm_eps = 1e-5f;
   bool tie_word_embeddings = false;
-  int64_t sliding_window = 0;                ///< a token sees the last `sliding_window` positions, itself included; 0 = all
+  int64_t sliding_window = 0;  ///< a token sees the last `sliding_window` positions, itself included; 0 = all
   double rope_theta = 1e6;
-  bool yarn = false;                         ///< rope_type "yarn"; otherwise plain RoPE
-  bool truncate = true;                      ///< YaRN: bounds of the ramp rounded outward
+  bool yarn = false;     ///< rope_type "yarn"; otherwise plain RoPE
+  bool truncate = true;  ///< YaRN: bounds of the ramp rounded outward
   double factor = 1, beta_fast = 32, beta_slow = 1, mscale = 0, mscale_all_dim = 0;
-  double attention_factor = 0;               ///< 0 = by the mscale rule
+  double attention_factor = 0;  ///< 0 = by the mscale rule
   int64_t original_max_position_embeddings = 0, max_position_embeddings = 0;
-  double llama_4_scaling_beta = 0;           ///< query scaling of `ministral3`; 0 = none (`mistral`)
+  double llama_4_scaling_beta = 0;  ///< query scaling of `ministral3`; 0 = none (`mistral`)
 
   /// Reads config.json of a Mistral3Model (text_config inside), a Ministral3ForCausalLM or a Mistral model.
   /// Every size is checked for sense (positive, heads divisible, bounded) so that later arithmetic cannot overflow.
@@ -30,14 +30,15 @@ struct Config {
   /// compute (other activations, RoPE types, mixed layer types, quantised checkpoints with scales) are errors too.
   static Result<Config> parse(const Json& json, const std::string& where);
 
-  /// For a bare file without config.json: vocabulary, widths, layers and heads from the tensors' shapes. The rest is what
-  /// the released Ministral-3 models have: head_dim 128, eps 1e-5, theta 1e6, YaRN factor 16 over 16384 positions,
-  /// query scaling 0.1, tied when the file has no head. The file must hold all layers (features leave out the last one).
+  /// For a bare file without config.json: vocabulary, widths, layers and heads from the tensors' shapes. The rest is
+  /// what the released Ministral-3 models have: head_dim 128, eps 1e-5, theta 1e6, YaRN factor 16 over 16384 positions,
+  /// query scaling 0.1, tied when the file has no head. The file must hold all layers (features leave out the last
+  /// one).
   static Result<Config> infer(const TensorSource& source);
 };
 
-/// Inverse RoPE frequencies [head_dim/2] and the attention factor (Peng et al. 2023 for YaRN), in f32 and in the order of
-/// operations of transformers, so that angles agree at large positions too.
+/// Inverse RoPE frequencies [head_dim/2] and the attention factor (Peng et al. 2023 for YaRN), in f32 and in the order
+/// of operations of transformers, so that angles agree at large positions too.
 struct RopeTable {
   std::vector<float> inv_freq;
   float attention_factor = 1;
@@ -48,8 +49,8 @@ float query_scale(const Config& c, int64_t position);
 
 /// What the graph needs for positions first .. first+count-1. Half-split RoPE: the second half repeats the first.
 struct PositionTables {
-  std::vector<float> cos, sin;      ///< [count, head_dim]
-  std::vector<float> query_scale;   ///< [count], or empty when every entry would be 1
+  std::vector<float> cos, sin;     ///< [count, head_dim]
+  std::vector<float> query_scale;  ///< [count], or empty when every entry would be 1
 };
 PositionTables position_tables(const Config& c, const RopeTable& rope, int64_t first, int64_t count);
 /// Causal mask [rows, columns] of 0 and -inf: row r is position first+r and sees key columns 0..first+r, no more than

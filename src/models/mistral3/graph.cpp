@@ -66,8 +66,9 @@ Result<void> check_ids(const Config& c, std::span<const int32_t> ids, std::strin
                        c.max_position_embeddings, ids.size());
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || ids[i] >= c.vocab_size)
-      return usage_error("[{}] expected token ids 0 to {}, got {} at position {}; tokenizer and model do not belong together",
-                         stage, c.vocab_size - 1, ids[i], i);
+      return usage_error(
+          "[{}] expected token ids 0 to {}, got {} at position {}; tokenizer and model do not belong together", stage,
+          c.vocab_size - 1, ids[i], i);
   return {};
 }
 
@@ -85,7 +86,8 @@ ggml_tensor* decoder_layer(Graph& g, const Config& c, const Weights& w, int64_t 
   };
   ggml_tensor* y = nn::rms_norm(g, x, weight("input_layernorm"), c.rms_norm_eps);
   ggml_tensor* q = heads(y, "self_attn.q_proj", c.num_attention_heads);
-  KeyValues kv{heads(y, "self_attn.k_proj", c.num_key_value_heads), heads(y, "self_attn.v_proj", c.num_key_value_heads)};
+  KeyValues kv{heads(y, "self_attn.k_proj", c.num_key_value_heads),
+               heads(y, "self_attn.v_proj", c.num_key_value_heads)};
   q = nn::rope(g, q, in.cos, in.sin, nn::RopeStyle::half);
   kv.k = nn::rope(g, kv.k, in.cos, in.sin, nn::RopeStyle::half);
   if (in.query_scale) q = nn::mul(g, q, in.query_scale);

@@ -11,10 +11,10 @@ namespace danqing::mistral3 {
 
 /// Sizes of one pass.
 struct PassShape {
-  int64_t batch = 1, length = 0;   ///< tokens: [batch, length]
-  int64_t keys = 0;                ///< key positions that a query may look at: `length` without a cache, else the cache's
-  int64_t mask_rows = 0;           ///< queries attend `mask_rows` at a time; == length with a cache
-  bool query_scaled = false;       ///< some position's query scale is not 1
+  int64_t batch = 1, length = 0;  ///< tokens: [batch, length]
+  int64_t keys = 0;           ///< key positions that a query may look at: `length` without a cache, else the cache's
+  int64_t mask_rows = 0;      ///< queries attend `mask_rows` at a time; == length with a cache
+  bool query_scaled = false;  ///< some position's query scale is not 1
   bool operator==(const PassShape&) const = default;
 };
 /// A pass without a cache over `length` positions from 0: long sequences attend a bounded number of queries at a time.
@@ -24,10 +24,10 @@ size_t expected_nodes(int64_t layers);
 
 struct PassInputs {
   PassShape shape;
-  ggml_tensor* ids = nullptr;           ///< [batch * length] i32
-  ggml_tensor *cos = nullptr, *sin = nullptr;   ///< [1, length, 1, head_dim]
-  ggml_tensor* query_scale = nullptr;   ///< [1, length, 1, 1], null when all are 1
-  ggml_tensor* mask = nullptr;          ///< [1, 1, mask_rows, keys] of 0 and -inf
+  ggml_tensor* ids = nullptr;                  ///< [batch * length] i32
+  ggml_tensor *cos = nullptr, *sin = nullptr;  ///< [1, length, 1, head_dim]
+  ggml_tensor* query_scale = nullptr;          ///< [1, length, 1, 1], null when all are 1
+  ggml_tensor* mask = nullptr;                 ///< [1, 1, mask_rows, keys] of 0 and -inf
 };
 PassInputs make_inputs(Graph& g, const Config& c, const PassShape& s);
 /// Fills everything but the ids, for positions first .. first + length - 1.
@@ -39,7 +39,7 @@ Result<void> check_ids(const Config& c, std::span<const int32_t> ids, std::strin
 ggml_tensor* embed(Graph& g, const Config& c, const Weights& w, const PassInputs& in);
 
 struct KeyValues {
-  ggml_tensor *k, *v;   ///< [batch, keys, num_key_value_heads, head_dim]
+  ggml_tensor *k, *v;  ///< [batch, keys, num_key_value_heads, head_dim]
 };
 /// Takes a layer's new keys and values and returns those to attend to (a cache appends). Null: the new ones.
 using KeyValueStore = std::function<KeyValues(int64_t layer, const KeyValues& now)>;

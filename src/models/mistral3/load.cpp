@@ -6,8 +6,8 @@
 
 namespace danqing::mistral3 {
 
-Result<Stack> load_stack(std::shared_ptr<Device> device, const ComponentFiles& files, Part part, const WeightPolicy& policy,
-                         const LoadProgress& progress) {
+Result<Stack> load_stack(std::shared_ptr<Device> device, const ComponentFiles& files, Part part,
+                         const WeightPolicy& policy, const LoadProgress& progress) {
   const std::string what = part == Part::language ? "prompt enhancer" : "text encoder";
   if (!files.source) return bad_input("[{}] {}: expected a weights file, got none", what, files.path.string());
   Stack s;

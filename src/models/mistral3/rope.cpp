@@ -32,10 +32,10 @@ RopeTable rope_table(const Config& c) {
     low = std::max(low, 0.0), high = std::min(high, static_cast<double>(c.head_dim - 1));
     if (low == high) high += 0.001;
     const bool both = c.mscale != 0 && c.mscale_all_dim != 0;
-    table.attention_factor = static_cast<float>(
-        c.attention_factor != 0 ? c.attention_factor
-        : both                  ? mscale_term(c.factor, c.mscale) / mscale_term(c.factor, c.mscale_all_dim)
-                                : mscale_term(c.factor, 1));
+    table.attention_factor =
+        static_cast<float>(c.attention_factor != 0 ? c.attention_factor
+                           : both ? mscale_term(c.factor, c.mscale) / mscale_term(c.factor, c.mscale_all_dim)
+                                  : mscale_term(c.factor, 1));
   }
   for (int64_t i = 0; i < half; ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(c.head_dim);

@@ -5,7 +5,9 @@
 
 namespace danqing::mistral3 {
 
-std::string layer_tensor(int64_t layer, std::string_view part) { return fmt::format("layers.{}.{}.weight", layer, part); }
+std::string layer_tensor(int64_t layer, std::string_view part) {
+  return fmt::format("layers.{}.{}.weight", layer, part);
+}
 
 std::vector<TensorSpec> tensor_table(const Config& c, int64_t layers, bool with_norm, bool with_head) {
   const int64_t h = c.hidden_size, m = c.intermediate_size;

@@ -1,5 +1,5 @@
-// Prompt features. No graph is kept between calls: prompts differ in length, building costs microseconds per layer, and the
-// compute buffer is memory that the denoiser needs next.
+// Prompt features. No graph is kept between calls: prompts differ in length, building costs microseconds per layer, and
+// the compute buffer is memory that the denoiser needs next.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +35,8 @@ Result<std::unique_ptr<TextEncoder>> TextEncoder::load_all(std::shared_ptr<Devic
   return load_part(std::move(device), files, true, policy, {});
 }
 
-Result<Tensor> TextEncoder::run(std::span<const int32_t> padded, int64_t batch, int64_t length, const TapSink& taps) const {
+Result<Tensor> TextEncoder::run(std::span<const int32_t> padded, int64_t batch, int64_t length,
+                                const TapSink& taps) const {
   const PassShape shape = uncached_pass(config_, batch, length);
   const int64_t layers = config_.num_hidden_layers - 1;
   auto graph = std::make_unique<Graph>(*device_, expected_nodes(layers + 1), static_cast<bool>(taps));
@@ -51,7 +52,8 @@ Result<Tensor> TextEncoder::run(std::span<const int32_t> padded, int64_t batch, 
   g.output("features", x, all);
   if (all_layers_ && taps) {
     x = decoder_layer(g, config_, *weights_, layers, x, in);
-    g.tap(fmt::format("all.{}", layers + 1), nn::rms_norm(g, x, weights_->at("norm.weight"), config_.rms_norm_eps), one);
+    g.tap(fmt::format("all.{}", layers + 1), nn::rms_norm(g, x, weights_->at("norm.weight"), config_.rms_norm_eps),
+          one);
   }
 
   Runner runner(std::move(graph));
