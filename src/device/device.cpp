@@ -74,14 +74,12 @@ std::vector<Known> known_devices() {
 }
 
 /// A card of its own before one that shares the host's memory, more memory before less; the CPU last.
-const Known* best(const std::vector<Known>& all) {
+void sort_by_preference(std::vector<Known>& all) {
   const auto rank = [](const Known& k) {
-    return k.type == GGML_BACKEND_DEVICE_TYPE_GPU ? 2 : k.type == GGML_BACKEND_DEVICE_TYPE_IGPU ? 1 : 0;
+    const int kind = k.type == GGML_BACKEND_DEVICE_TYPE_GPU ? 2 : k.type == GGML_BACKEND_DEVICE_TYPE_IGPU ? 1 : 0;
+    return std::pair(kind, k.info.memory_total);
   };
-  const Known* found = nullptr;
-  for (const Known& k : all)
-    if (!found || std::pair(rank(k), k.info.memory_total) > std::pair(rank(*found), found->info.memory_total)) found = &k;
-  return found;
+  std::stable_sort(all.begin(), all.end(), [&](const Known& a, const Known& b) { return rank(a) > rank(b); });
 }
 
 template <class F>
@@ -104,33 +102,30 @@ std::string cpu_features() { return host::cpu_features(); }
 Result<std::shared_ptr<Device>> Device::open(std::string_view name, const DeviceOptions& options) {
   if (options.threads < 0 || options.threads > kMaxThreads)
     return usage_error("[device] expected 0 to {} threads, got {}", kMaxThreads, options.threads);
-  const std::vector<Known> all = known_devices();
-  const Known* chosen = nullptr;
-  if (name == "auto") {
-    chosen = best(all);
-  } else {
-    for (const Known& k : all)
-      if (k.info.name == name) chosen = &k;
-  }
-  if (!chosen) {
-    std::string list = "auto";
-    for (const Known& k : all) list += ", " + k.info.name;
-    return usage_error("[device] expected one of {}, got \"{}\"", list, name);
-  }
-  std::shared_ptr<Device> d(new Device());
-  d->info_ = chosen->info;
-  d->is_cpu_ = chosen->type == GGML_BACKEND_DEVICE_TYPE_CPU;
-  d->backend_ = ggml_backend_dev_init(chosen->handle, nullptr);
-  if (!d->backend_)
-    return fail(ErrorCode::device_lost, "[device] expected {} ({}) to start, got an error from its driver; see the log "
-                "at debug level", d->info_.name, d->info_.description);
-  if (d->is_cpu_) {
-    const int cores = options.threads ? options.threads : host::physical_cores(host::allowed_cpus());
-    d->threads_ = std::clamp(cores, 1, kMaxThreads);
-    if (auto set = procedure<ggml_backend_set_n_threads_t>(d->backend_, "ggml_backend_set_n_threads"))
+  std::vector<Known> all = known_devices();
+  const bool any = name == "auto";
+  if (any) sort_by_preference(all);
+  std::string list = "auto";
+  for (const Known& k : all) {
+    list += ", " + k.info.name;
+    if (!any && k.info.name != name) continue;
+    std::shared_ptr<Device> d(new Device());
+    d->info_ = k.info;
+    d->is_cpu_ = k.type == GGML_BACKEND_DEVICE_TYPE_CPU;
+    d->backend_ = ggml_backend_dev_init(k.handle, nullptr);
+    if (!d->backend_) {
+      Error e = fail(ErrorCode::device_lost, "[device] expected {} ({}) to start, got an error from its driver", k.info.name,
+                     k.info.description);
+      if (!any) return e;
+      log::write(log::Level::warning, e.message + "; trying the next device");
+      continue;
+    }
+    d->threads_ = options.threads ? options.threads : std::min(kMaxThreads, host::physical_cores(host::allowed_cpus()));
+    if (auto set = procedure<ggml_backend_set_n_threads_t>(d->backend_, "ggml_backend_set_n_threads"); set && d->is_cpu_)
       set(d->backend_, d->threads_);
+    return d;
   }
-  return d;
+  return usage_error("[device] expected one of {}, got \"{}\"", list, name);
 }
 
 Device::~Device() {

@@ -38,7 +38,7 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const DeviceInfo& info() const { return info_; }
-  int threads() const { return threads_; }
+  int threads() const { return threads_; }   ///< of the host: for the CPU's operations and for converting weights
   bool is_cpu() const { return is_cpu_; }
   ggml_backend_t backend() const { return backend_; }
   ggml_backend_buffer_type_t buffer_type() const;

@@ -21,9 +21,11 @@ Result<ggml_tensor*> new_tensor(ggml_context* ctx, ggml_type type, const Shape& 
   return t;
 }
 
-Result<std::vector<Device::Buffer>> place(Device& device, const std::vector<ggml_tensor*>& tensors, std::string_view what) {
+Result<std::vector<Device::Buffer>> place(Device& device, const std::vector<ggml_tensor*>& tensors, std::string_view what,
+                                          size_t largest) {
   const ggml_backend_buffer_type_t type = device.buffer_type();
-  const size_t align = ggml_backend_buft_get_alignment(type), most = ggml_backend_buft_get_max_size(type);
+  const size_t align = ggml_backend_buft_get_alignment(type);
+  const size_t most = std::min(largest, ggml_backend_buft_get_max_size(type));
   const auto padded = [&](const ggml_tensor* t) {
     return (ggml_backend_buft_get_alloc_size(type, t) + align - 1) / align * align;
   };

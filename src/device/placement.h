@@ -2,6 +2,7 @@
 #pragma once
 #include <ggml.h>
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -13,7 +14,8 @@ namespace danqing {
 ggml_context* tensor_context(size_t n);
 /// New tensor in `ctx`; `shape` in torch order, 0 to 4 axes, sizes >= 1, rows whole blocks.
 Result<ggml_tensor*> new_tensor(ggml_context* ctx, ggml_type type, const std::vector<int64_t>& shape, std::string_view name);
-/// Places `tensors` into as few buffers as the device's largest buffer allows. Error does_not_fit.
-Result<std::vector<Device::Buffer>> place(Device& device, const std::vector<ggml_tensor*>& tensors, std::string_view what);
+/// Places `tensors` into as few buffers as the device's largest buffer (or `largest`, in tests) allows. Error does_not_fit.
+Result<std::vector<Device::Buffer>> place(Device& device, const std::vector<ggml_tensor*>& tensors, std::string_view what,
+                                          size_t largest = SIZE_MAX);
 
 }  // namespace danqing

@@ -10,6 +10,8 @@
 #include "checkpoint/tensor_source.h"
 #include "device/convert.h"
 #include "device/dequantize.h"
+#include "device/graph.h"
+#include "device/placement.h"
 #include "testing/testing.h"
 
 namespace danqing {
@@ -111,6 +113,56 @@ TEST(LoadWeights, UnalignedOnesAreCopied) {
   EXPECT_GE(d->allocated(), w->bytes());
   EXPECT_EQ(read(*w, "m32"), ramp(32));
   EXPECT_EQ(read(*w, "m16"), ramp(32));
+}
+
+/// Safetensors promise no more than the alignment of the header: the products must be right at any element's boundary.
+TEST(LoadWeights, MappedAtElementBoundariesComputeRight) {
+  Source s(4);
+  s.add("f32", DType::f32, {3, 64}, ramp(192));
+  s.add("bf16", DType::bf16, {3, 64}, ramp(192));
+  s.add("f16", DType::f16, {3, 64}, ramp(192));
+  s.add("q8_0", DType::q8_0, {3, 64}, ramp(192));
+  const std::vector<std::string> names{"f32", "bf16", "f16", "q8_0"};
+  for (const std::string& n : names) s.expect(n, {3, 64}, WeightUse::matrix);
+  const BoundTensors bound = s.bound();
+  auto d = cpu();
+  DQ_ASSERT_OK(const auto w, Weights::load(d, bound, {}));
+  EXPECT_EQ(w->mapped_bytes(), w->bytes());
+  auto g = std::make_unique<Graph>(*d, 8);
+  auto* x = g->input("x", DType::f32, {64});
+  for (const std::string& n : names) g->output(n, ggml_mul_mat(g->ctx(), w->at(n), x));
+  Runner r(std::move(g));
+  ASSERT_TRUE(r.set("x", std::vector<float>(64, 0.5f)).ok());
+  ASSERT_TRUE(r.run().ok());
+  for (const std::string& n : names) {
+    DQ_ASSERT_OK(const Tensor y, r.read(n));
+    for (size_t row = 0; row < 3; ++row) {
+      double sum = 0;
+      for (size_t i = 0; i < 64; ++i) sum += 0.5 * ramp(192)[row * 64 + i];
+      EXPECT_NEAR(y.data[row], sum, n == "q8_0" ? 1.6 : 1e-4) << n;   // 64 halves of at most 0.05
+    }
+  }
+}
+
+TEST(Placement, ManyTensorsGoIntoSeveralBuffers) {
+  auto d = cpu();
+  ggml_context* ctx = tensor_context(10);
+  std::vector<ggml_tensor*> tensors;
+  for (int i = 0; i < 10; ++i) {
+    DQ_ASSERT_OK(ggml_tensor * t, new_tensor(ctx, GGML_TYPE_F32, {100}, "t"));
+    tensors.push_back(t);
+  }
+  {
+    DQ_ASSERT_OK(const auto buffers, place(*d, tensors, "test", 1300));   // three of 416 bytes (400, aligned to 32) each
+    EXPECT_EQ(buffers.size(), 4u);
+    for (int i = 0; i < 10; ++i) {
+      const std::vector<float> v(100, static_cast<float>(i));
+      ggml_backend_tensor_set(tensors[static_cast<size_t>(i)], v.data(), 0, 400);
+    }
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(static_cast<float*>(tensors[static_cast<size_t>(i)]->data)[99], static_cast<float>(i));
+  }
+  EXPECT_EQ(d->allocated(), 0u);
+  ggml_free(ctx);
 }
 
 TEST(LoadWeights, UseAndPolicyDecideTheDtype) {

@@ -85,6 +85,17 @@ TEST_P(Attention, InPiecesOfOneAndThreeQueries) {
   }
 }
 
+TEST_P(Attention, DoesNotDependOnTheThreads) {
+  std::vector<float> first;
+  for (int threads : {1, 2, 3}) {
+    Bench b(threads);
+    auto* y = nn::attention(b.graph(), b.input("q", q), b.input("k", k), b.input("v", v), b.input("mask", mask), scale);
+    const Tensor got = b.run(y, expected.shape);
+    if (first.empty()) first = got.data;
+    EXPECT_EQ(got.data, first) << threads << " threads";
+  }
+}
+
 TEST(AttentionMemory, ScoresStayBounded) {
   // 16384 tokens of 32 heads of 128: all scores at once would be 32 GiB. The four tensors are 256 MiB each; the fused kernel
   // needs nothing besides, the written out one a transposed copy, its pieces and twice the result while they are joined.
