@@ -66,7 +66,7 @@ TEST(Config, InfersBehindAnyPrefixAndVariant) {
     expect_equal(same, c);
     c.text_in_dim = c.hidden_size;  // then there is no projection
     c.patch_size = 2;
-    c.qk_layernorm = false;         // then the head size is taken to be 128
+    c.qk_layernorm = false;  // then the head size is taken to be 128
     DQ_ASSERT_OK(Config other, Config::infer(*zeros(tensor_table(c), prefix)));
     expect_equal(other, c);
   }
@@ -165,8 +165,10 @@ TEST(Config, HostileConfigsAreOneClearError) {
   };
   for (const Case& k : cases) {
     Json j = good();
-    if (*k.value) j[k.field] = Json::parse(k.value);
-    else j.erase(k.field);
+    if (*k.value)
+      j[k.field] = Json::parse(k.value);
+    else
+      j.erase(k.field);
     const auto r = Config::parse(j, "config.json");
     ASSERT_FALSE(r.ok()) << k.field << " = " << k.value;
     const std::string& m = r.error().message;
@@ -176,7 +178,8 @@ TEST(Config, HostileConfigsAreOneClearError) {
     EXPECT_NE(m.find("expected"), std::string::npos) << m;
     // A head count that does not fit names both fields; a hidden size that breaks the axes names the axes.
     EXPECT_TRUE(m.find(k.field) != std::string::npos || m.find("rope_axes_dim") != std::string::npos ||
-                m.find("num_attention_heads") != std::string::npos) << k.field << ": " << m;
+                m.find("num_attention_heads") != std::string::npos)
+        << k.field << ": " << m;
   }
   for (const char* whole : {"[]", "3", "\"config\"", "null"})
     EXPECT_FALSE(Config::parse(Json::parse(whole), "config.json").ok()) << whole;

@@ -15,9 +15,11 @@ using testing::Golden;
 // Ten times the spread of correct f32 evaluations that the fixture measured (3.4e-7), below every visible mistake.
 constexpr double kF32 = 5e-6;
 
-const std::vector<std::string> kCases = {"square", "wide", "tall_low_t", "batch2", "batch3_mixed_t", "one_token", "long_text"};
+const std::vector<std::string> kCases = {"square",         "wide",      "tall_low_t", "batch2",
+                                         "batch3_mixed_t", "one_token", "long_text"};
 
-std::unique_ptr<Transformer> load(const std::filesystem::path& path, std::optional<DType> policy, bool with_config = true) {
+std::unique_ptr<Transformer> load(const std::filesystem::path& path, std::optional<DType> policy,
+                                  bool with_config = true) {
   auto device = Device::open("cpu");
   EXPECT_TRUE(device.ok());
   ComponentFiles files;
@@ -62,7 +64,8 @@ TEST(Parity, EveryCaseInF32) {
   const Golden g = golden("ernie-tiny/golden/dit_f32");
   const auto model = load(data("fixtures/ernie-tiny/transformer"), DType::f32);
   ASSERT_TRUE(model);
-  for (const std::string& name : kCases) EXPECT_TRUE(close(run(*model, inputs(g, name)), g.f32(name + ".out"), kF32)) << name;
+  for (const std::string& name : kCases)
+    EXPECT_TRUE(close(run(*model, inputs(g, name)), g.f32(name + ".out"), kF32)) << name;
 }
 
 TEST(Parity, EveryTapOfSquare) {
@@ -141,8 +144,9 @@ TEST(Parity, Bf16WeightsWithF32Arithmetic) {
     EXPECT_TRUE(close(run(*model, inputs(g, name)), expected.f32(name + ".out"), kF32)) << name;
 }
 
-// bf16 weights as stored, whatever the device computes with. The fixture page's rule: at most 1.5 times torch's own bf16
-// error against f32, and at most twice that number against torch's bf16. The timestep is rounded, as a bf16 pipeline does.
+// bf16 weights as stored, whatever the device computes with. The fixture page's rule: at most 1.5 times torch's own
+// bf16 error against f32, and at most twice that number against torch's bf16. The timestep is rounded, as a bf16
+// pipeline does.
 TEST(Parity, Bf16Rule) {
   const Golden g = golden("ernie-tiny/golden/dit_f32"), bf16 = golden("ernie-tiny/golden/dit_bf16");
   const auto model = load(data("fixtures/ernie-tiny/transformer_bf16"), DType::bf16);
@@ -171,9 +175,9 @@ TEST(Parity, GgufDequantisedToF32) {
   EXPECT_GE(files, 3u);
 }
 
-// Kept quantised, ggml's products round the activations to 8 bits as well (blocks of 32 or 256 with one scale). Measured
-// against the dequantised result: MIXED 0.0100, Q4_K 0.0108, Q8_0 0.0076, the weights' own error being 0.083, 0.109,
-// 0.0073. The tolerance is twice the worst.
+// Kept quantised, ggml's products round the activations to 8 bits as well (blocks of 32 or 256 with one scale).
+// Measured against the dequantised result: MIXED 0.0100, Q4_K 0.0108, Q8_0 0.0076, the weights' own error being 0.083,
+// 0.109, 0.0073. The tolerance is twice the worst.
 constexpr double kQuantisedActivations = 0.022;
 TEST(Parity, GgufKeptQuantised) {
   const Golden g = golden("ernie-tiny/golden/dit_f32"), expected = golden("gguf/gguf");

@@ -27,7 +27,8 @@ TEST(RopeAngles, EqualTorch) {
     const int64_t text = static_cast<int64_t>(ids.data[n * 3]), r = static_cast<int64_t>(ids.data[n * 3 + 1]),
                   q = static_cast<int64_t>(ids.data[n * 3 + 2]);
     const Tensor all(Shape{(r + 1) * (q + 1), 128}, rope_angles(c, r + 1, q + 1, text, 0));
-    const Tensor row(Shape{128}, std::vector<float>(expected.data.begin() + n * 128, expected.data.begin() + (n + 1) * 128));
+    const Tensor row(Shape{128},
+                     std::vector<float>(expected.data.begin() + n * 128, expected.data.begin() + (n + 1) * 128));
     // 1e-6: two roundings of an f32 power and quotient, 1.2e-7 each, would be seen; measured 0.
     EXPECT_TRUE(close(item(all, all.size(0) - 1), row, 1e-6)) << "position " << text << " " << r << " " << q;
   }
@@ -86,7 +87,8 @@ TEST(Patches, OrdersOfBothEnds) {
   const Tensor y = from_patches(out, 2, 3, 2, 3, 2);
   EXPECT_EQ(y.shape, x.shape);
   // The other end has row, column, channel: the same element is entry (1*2 + 0)*3 + 2 of its patch.
-  EXPECT_EQ(y.data[static_cast<size_t>(((1 * 3 + 2) * 4 + 3) * 6 + 4)], static_cast<float>(patch * width + (1 * 2 + 0) * 3 + 2));
+  EXPECT_EQ(y.data[static_cast<size_t>(((1 * 3 + 2) * 4 + 3) * 6 + 4)],
+            static_cast<float>(patch * width + (1 * 2 + 0) * 3 + 2));
   EXPECT_EQ(from_patches(to_patches(x, 1), 2, 3, 4, 6, 1).data, x.data);
 }
 

@@ -1,5 +1,5 @@
-// A checkpoint of any size without data: a safetensors file of zeros that takes no room on the disk. Weights that a device
-// keeps as stored are only mapped, so graphs of true-size models can be measured on any machine.
+// A checkpoint of any size without data: a safetensors file of zeros that takes no room on the disk. Weights that a
+// device keeps as stored are only mapped, so graphs of true-size models can be measured on any machine.
 #pragma once
 #include <filesystem>
 #include <fstream>

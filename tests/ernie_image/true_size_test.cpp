@@ -8,8 +8,8 @@ namespace {
 
 TEST(TrueSize, MemoryOfOneStepIsBounded) {
   const testing::TempDir dir;
-  Json json{{"hidden_size", 4096}, {"num_attention_heads", 32}, {"ffn_hidden_size", 12288}, {"in_channels", 128},
-            {"out_channels", 128}, {"text_in_dim", 3072}, {"rope_axes_dim", {32, 48, 48}}};
+  Json json{{"hidden_size", 4096}, {"num_attention_heads", 32}, {"ffn_hidden_size", 12288},     {"in_channels", 128},
+            {"out_channels", 128}, {"text_in_dim", 3072},       {"rope_axes_dim", {32, 48, 48}}};
   DQ_ASSERT_OK(auto device, Device::open("cpu"));
   const auto load = [&](int64_t layers) -> Result<std::unique_ptr<Transformer>> {
     json["num_layers"] = layers;
@@ -30,7 +30,7 @@ TEST(TrueSize, MemoryOfOneStepIsBounded) {
   EXPECT_LT(model->weight_bytes(), 16.2e9);
 
   const int64_t text[] = {512}, guided[] = {512, 77};
-  DQ_ASSERT_OK(size_t one, model->measure(1, 64, 64, text));    // 1024x1024
+  DQ_ASSERT_OK(size_t one, model->measure(1, 64, 64, text));     // 1024x1024
   DQ_ASSERT_OK(size_t pair, model->measure(2, 64, 64, guided));  // and with guidance
   DQ_ASSERT_OK(size_t shallow, two->measure(1, 64, 64, text));
   RecordProperty("compute_bytes_1024x1024", std::to_string(one));

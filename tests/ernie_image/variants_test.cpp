@@ -1,5 +1,5 @@
-// Configs that no golden covers (patches, no q/k norm, no text projection, odd head counts), against the formulas written
-// out plainly in f64.
+// Configs that no golden covers (patches, no q/k norm, no text projection, odd head counts), against the formulas
+// written out plainly in f64.
 #include <cmath>
 #include <map>
 
@@ -37,7 +37,8 @@ Values random_weights(const Config& c, Numbers& n) {
     std::vector<float>& v = values[s.name];
     v.resize(static_cast<size_t>(element_count(s.shape)));
     const bool norm = s.name.find("norm_") != std::string::npos || s.name.find("_ln.") != std::string::npos;
-    const float scale = s.shape.size() > 1 ? std::sqrt(static_cast<float>(s.shape[0]) / static_cast<float>(v.size())) : 0.2f;
+    const float scale =
+        s.shape.size() > 1 ? std::sqrt(static_cast<float>(s.shape[0]) / static_cast<float>(v.size())) : 0.2f;
     for (float& x : v) x = (norm ? 1.0f : 0.0f) + n.next(scale);
   }
   return values;
@@ -96,7 +97,8 @@ struct Reference {
   /// Angle of element `e` of a head at a position.
   double angle(const int64_t (&position)[3], int64_t e) const {
     int64_t pair = e / 2, axis = 0;
-    while (pair >= c.rope_axes_dim[static_cast<size_t>(axis)] / 2) pair -= c.rope_axes_dim[static_cast<size_t>(axis++)] / 2;
+    while (pair >= c.rope_axes_dim[static_cast<size_t>(axis)] / 2)
+      pair -= c.rope_axes_dim[static_cast<size_t>(axis++)] / 2;
     const auto d = static_cast<double>(c.rope_axes_dim[static_cast<size_t>(axis)]);
     return static_cast<double>(position[axis]) * std::pow(c.rope_theta, -2.0 * static_cast<double>(pair) / d);
   }
@@ -110,7 +112,8 @@ struct Reference {
         const size_t at = static_cast<size_t>(t * c.hidden_size + head * d);
         for (int64_t e = 0; e < d; ++e) {
           const double a = angle(position, e);
-          const double other = e < half ? -x[at + static_cast<size_t>(e + half)] : x[at + static_cast<size_t>(e - half)];
+          const double other =
+              e < half ? -x[at + static_cast<size_t>(e + half)] : x[at + static_cast<size_t>(e - half)];
           y[at + static_cast<size_t>(e)] = x[at + static_cast<size_t>(e)] * std::cos(a) + other * std::sin(a);
         }
       }
@@ -133,7 +136,8 @@ struct Reference {
         }
         for (int64_t b = 0; b < tokens; ++b)
           for (int64_t e = head * d; e < (head + 1) * d; ++e)
-            y[static_cast<size_t>(a * width + e)] += p[static_cast<size_t>(b)] / sum * v[static_cast<size_t>(b * width + e)];
+            y[static_cast<size_t>(a * width + e)] +=
+                p[static_cast<size_t>(b)] / sum * v[static_cast<size_t>(b * width + e)];
       }
     return y;
   }
@@ -147,7 +151,8 @@ struct Reference {
     Rows patches;
     for (int64_t t = 0; t < hp * wp; ++t)
       for (int64_t ch = 0; ch < c.in_channels; ++ch)
-        for (int64_t i = 0; i < p * p; ++i) patches.push_back(latents.data[pixel(ch, t / wp * p + i / p, t % wp * p + i % p)]);
+        for (int64_t i = 0; i < p * p; ++i)
+          patches.push_back(latents.data[pixel(ch, t / wp * p + i / p, t % wp * p + i % p)]);
     Rows x = linear(patches, "x_embedder.proj", c.in_channels * p * p, h);
     Rows words(text.data.begin(), text.data.end());
     if (c.has_text_proj()) words = linear(words, "text_proj", c.text_in_dim, h);
@@ -214,12 +219,18 @@ TEST(Variants, EqualThePlainFormulas) {
     const Values values = random_weights(c, n);
     ComponentFiles files;
     files.source = as_source(c, values);
-    files.config = Json{{"hidden_size", c.hidden_size}, {"num_attention_heads", c.num_attention_heads},
-                        {"num_layers", c.num_layers}, {"ffn_hidden_size", c.ffn_hidden_size},
-                        {"in_channels", c.in_channels}, {"out_channels", c.out_channels},
-                        {"patch_size", c.patch_size}, {"text_in_dim", c.text_in_dim},
-                        {"rope_axes_dim", c.rope_axes_dim}, {"rope_theta", c.rope_theta},
-                        {"eps", c.eps}, {"qk_layernorm", c.qk_layernorm}};
+    files.config = Json{{"hidden_size", c.hidden_size},
+                        {"num_attention_heads", c.num_attention_heads},
+                        {"num_layers", c.num_layers},
+                        {"ffn_hidden_size", c.ffn_hidden_size},
+                        {"in_channels", c.in_channels},
+                        {"out_channels", c.out_channels},
+                        {"patch_size", c.patch_size},
+                        {"text_in_dim", c.text_in_dim},
+                        {"rope_axes_dim", c.rope_axes_dim},
+                        {"rope_theta", c.rope_theta},
+                        {"eps", c.eps},
+                        {"qk_layernorm", c.qk_layernorm}};
     DQ_ASSERT_OK(auto model, Transformer::load(device, files, WeightPolicy{DType::f32}));
     // 7 x 11 patches: enough queries for the device's kernel for long sequences. Two items, two lengths.
     const Tensor latents = n.tensor({2, c.in_channels, 7 * c.patch_size, 11 * c.patch_size});

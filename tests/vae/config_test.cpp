@@ -52,7 +52,8 @@ std::shared_ptr<const TensorSource> zeros(const std::vector<TensorSpec>& specs, 
   return TensorSource::from_memory(std::move(tensors), std::vector<std::byte>(offset));
 }
 
-// The names of the original (LDM) code, as Comfy and FLUX files have them: written out apart from name_map, which undoes it.
+// The names of the original (LDM) code, as Comfy and FLUX files have them: written out apart from name_map, which
+// undoes it.
 std::string original_name(std::string name, size_t blocks) {
   const auto replace = [&](const std::string& from, const std::string& to) {
     if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
@@ -219,13 +220,16 @@ TEST(Config, HostileConfigsAreOneClearError) {
       {"_class_name", "\"AutoencoderTiny\""},
       {"_class_name", "[]"},
       {"down_block_types", "[\"DownEncoderBlock2D\"]"},
-      {"down_block_types", "[\"DownEncoderBlock2D\", \"AttnDownEncoderBlock2D\", \"DownEncoderBlock2D\", \"DownEncoderBlock2D\"]"},
+      {"down_block_types",
+       "[\"DownEncoderBlock2D\", \"AttnDownEncoderBlock2D\", \"DownEncoderBlock2D\", \"DownEncoderBlock2D\"]"},
       {"up_block_types", "4"},
   };
   for (const Case& k : cases) {
     Json j = good();
-    if (*k.value) j[k.field] = Json::parse(k.value);
-    else j.erase(k.field);
+    if (*k.value)
+      j[k.field] = Json::parse(k.value);
+    else
+      j.erase(k.field);
     const auto r = Config::parse(j, "config.json");
     ASSERT_FALSE(r.ok()) << k.field << " = " << k.value;
     const std::string& m = r.error().message;
@@ -240,7 +244,8 @@ TEST(Config, HostileConfigsAreOneClearError) {
     kl["scaling_factor"] = Json::parse(bad);
     EXPECT_FALSE(Config::parse(kl, "config.json").ok()) << bad;
   }
-  for (const char* whole : {"[]", "3", "null"}) EXPECT_FALSE(Config::parse(Json::parse(whole), "config.json").ok()) << whole;
+  for (const char* whole : {"[]", "3", "null"})
+    EXPECT_FALSE(Config::parse(Json::parse(whole), "config.json").ok()) << whole;
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ TEST(Latents, PatchesNeedNotBeSquare) {
   const Tensor packed = patchify(x, {2, 3});
   EXPECT_EQ(packed.shape, (Shape{2, 18, 2, 3}));
   // Item 1, channel 2, row 1, column 2 of patch (1, 2): channel (2*2 + 1)*3 + 2 there, element (3, 8) here.
-  EXPECT_EQ(packed.data[static_cast<size_t>(((1 * 18 + 17) * 2 + 1) * 3 + 2)], static_cast<float>(((1 * 3 + 2) * 4 + 3) * 9 + 8));
+  EXPECT_EQ(packed.data[static_cast<size_t>(((1 * 18 + 17) * 2 + 1) * 3 + 2)],
+            static_cast<float>(((1 * 3 + 2) * 4 + 3) * 9 + 8));
   EXPECT_EQ(unpatchify(packed, {2, 3}).data, x.data);
 }
 

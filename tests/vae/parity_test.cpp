@@ -12,7 +12,8 @@ using testing::close;
 using testing::data;
 using testing::golden;
 
-// Ten times the spread of correct f32 evaluations that the fixture measured (1.4e-6); a group-norm eps of 1e-5 costs 3e-5.
+// Ten times the spread of correct f32 evaluations that the fixture measured (1.4e-6); a group-norm eps of 1e-5 costs
+// 3e-5.
 constexpr double kF32 = 1e-5;
 
 ComponentFiles files_at(const std::filesystem::path& path) {
@@ -43,7 +44,8 @@ TEST(Parity, DecodeWithEveryTap) {
   const auto vae = tiny(Part::decoder);
   ASSERT_TRUE(vae);
   std::map<std::string, Tensor> taps;
-  DQ_ASSERT_OK(Tensor out, vae->decode(g.f32("decode.2x4.in"), [&](const std::string& n, const Tensor& t) { taps[n] = t; }));
+  DQ_ASSERT_OK(Tensor out,
+               vae->decode(g.f32("decode.2x4.in"), [&](const std::string& n, const Tensor& t) { taps[n] = t; }));
   EXPECT_TRUE(close(out, g.f32("decode.2x4.out"), kF32));
   size_t compared = 0;
   const std::string head = "decode.2x4.tap.";
@@ -124,7 +126,8 @@ TEST(Forward, WrongInputsAreUsageErrors) {
     ASSERT_FALSE(r.ok()) << to_string(s);
     EXPECT_EQ(r.error().code, ErrorCode::usage) << r.error().message;
   }
-  for (const Shape& s : {Shape{3, 16, 16}, Shape{1, 1, 16, 16}, Shape{1, 3, 15, 16}, Shape{1, 3, 16, 0}, Shape{0, 3, 16, 16}}) {
+  for (const Shape& s :
+       {Shape{3, 16, 16}, Shape{1, 1, 16, 16}, Shape{1, 3, 15, 16}, Shape{1, 3, 16, 0}, Shape{0, 3, 16, 16}}) {
     const auto r = vae->encode(Tensor(s));
     ASSERT_FALSE(r.ok()) << to_string(s);
     EXPECT_EQ(r.error().code, ErrorCode::usage) << r.error().message;

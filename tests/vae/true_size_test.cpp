@@ -7,8 +7,11 @@ namespace danqing::vae {
 namespace {
 
 TEST(TrueSize, MemoryOfDecodingIsBounded) {
-  const Json json{{"_class_name", "AutoencoderKLFlux2"}, {"block_out_channels", {128, 256, 512, 512}},
-                  {"latent_channels", 32}, {"layers_per_block", 2}, {"patch_size", {2, 2}}};
+  const Json json{{"_class_name", "AutoencoderKLFlux2"},
+                  {"block_out_channels", {128, 256, 512, 512}},
+                  {"latent_channels", 32},
+                  {"layers_per_block", 2},
+                  {"patch_size", {2, 2}}};
   DQ_ASSERT_OK(Config c, Config::parse(json, "config.json"));
   const testing::TempDir dir;
   const auto path = dir / "vae.safetensors";
@@ -20,8 +23,8 @@ TEST(TrueSize, MemoryOfDecodingIsBounded) {
   DQ_ASSERT_OK(auto vae, Vae::load(device, files, Part::decoder, {}));
   DQ_ASSERT_OK(size_t bytes, vae->measure_decode(1, 128, 128));
   std::printf("compute buffer, 1024x1024: %zu bytes\n", bytes);
-  // The widest pictures are 256 channels at 1024x1024: 1 GiB in f32 each. A residual block holds its input, its result so
-  // far, and one more while a norm or convolution writes; a whole picture's im2col (9 GiB) would not pass.
+  // The widest pictures are 256 channels at 1024x1024: 1 GiB in f32 each. A residual block holds its input, its result
+  // so far, and one more while a norm or convolution writes; a whole picture's im2col (9 GiB) would not pass.
   EXPECT_LT(bytes, size_t{4} << 30);
   // Four times the pixels, four times the memory: the attention over 65536 pixels does not grow with their square.
   DQ_ASSERT_OK(size_t large, vae->measure_decode(1, 256, 256));

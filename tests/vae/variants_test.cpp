@@ -1,5 +1,5 @@
-// Structures that no golden covers (other depths, a decoder of other widths, no attention, no 1x1 convolutions), against
-// the formulas written out plainly in f64.
+// Structures that no golden covers (other depths, a decoder of other widths, no attention, no 1x1 convolutions),
+// against the formulas written out plainly in f64.
 #include <cmath>
 #include <map>
 
@@ -64,7 +64,8 @@ struct Reference {
       for (size_t i = g; i < g + group; ++i) mean += x.v[i] / static_cast<double>(group);
       for (size_t i = g; i < g + group; ++i) var += (x.v[i] - mean) * (x.v[i] - mean) / static_cast<double>(group);
       for (size_t i = g; i < g + group; ++i) {
-        x.v[i] = (x.v[i] - mean) / std::sqrt(var + 1e-6) * w.at(name + ".weight")[i / pixels] + w.at(name + ".bias")[i / pixels];
+        x.v[i] = (x.v[i] - mean) / std::sqrt(var + 1e-6) * w.at(name + ".weight")[i / pixels] +
+                 w.at(name + ".bias")[i / pixels];
       }
     }
     return x;
@@ -92,13 +93,15 @@ struct Reference {
       double total = 0;
       for (int64_t b = 0; b < pixels; ++b) {
         double s = 0;
-        for (int64_t i = 0; i < x.channels; ++i) s += q.v[static_cast<size_t>(i * pixels + a)] * k.v[static_cast<size_t>(i * pixels + b)];
+        for (int64_t i = 0; i < x.channels; ++i)
+          s += q.v[static_cast<size_t>(i * pixels + a)] * k.v[static_cast<size_t>(i * pixels + b)];
         p.push_back(std::exp(s / std::sqrt(static_cast<double>(x.channels))));
         total += p.back();
       }
       for (int64_t b = 0; b < pixels; ++b)
         for (int64_t i = 0; i < x.channels; ++i)
-          y.v[static_cast<size_t>(i * pixels + a)] += p[static_cast<size_t>(b)] / total * v.v[static_cast<size_t>(i * pixels + b)];
+          y.v[static_cast<size_t>(i * pixels + a)] +=
+              p[static_cast<size_t>(b)] / total * v.v[static_cast<size_t>(i * pixels + b)];
     }
     return sum(x, conv(y, name + ".to_out.0", 1));
   }
@@ -161,7 +164,8 @@ TEST(Variants, EqualThePlainFormulas) {
     for (const TensorSpec& s : tensor_table(c, Part::both)) {
       std::vector<float>& v = values[s.name];
       v.resize(static_cast<size_t>(element_count(s.shape)));
-      const float scale = s.shape.size() > 1 ? std::sqrt(static_cast<float>(s.shape[0]) / static_cast<float>(v.size())) : 0.2f;
+      const float scale =
+          s.shape.size() > 1 ? std::sqrt(static_cast<float>(s.shape[0]) / static_cast<float>(v.size())) : 0.2f;
       const float offset = s.shape.size() == 1 && s.name.find("bias") == std::string::npos ? 1.0f : 0.0f;
       for (float& x : v) x = offset + n.next(scale);
       const auto bytes = std::as_bytes(std::span(v));
@@ -171,12 +175,17 @@ TEST(Variants, EqualThePlainFormulas) {
     ComponentFiles files;
     files.source = TensorSource::from_memory(std::move(tensors), std::move(storage));
     files.config = Json{{"_class_name", c.has_batch_norm ? "AutoencoderKLFlux2" : "AutoencoderKL"},
-                        {"block_out_channels", c.block_out_channels}, {"latent_channels", c.latent_channels},
-                        {"layers_per_block", c.layers_per_block}, {"norm_num_groups", c.norm_num_groups},
-                        {"in_channels", c.in_channels}, {"out_channels", c.out_channels},
-                        {"use_quant_conv", c.use_quant_conv}, {"use_post_quant_conv", c.use_post_quant_conv},
+                        {"block_out_channels", c.block_out_channels},
+                        {"latent_channels", c.latent_channels},
+                        {"layers_per_block", c.layers_per_block},
+                        {"norm_num_groups", c.norm_num_groups},
+                        {"in_channels", c.in_channels},
+                        {"out_channels", c.out_channels},
+                        {"use_quant_conv", c.use_quant_conv},
+                        {"use_post_quant_conv", c.use_post_quant_conv},
                         {"mid_block_add_attention", c.mid_block_add_attention}};
-    if (!c.decoder_block_out_channels.empty()) (*files.config)["decoder_block_out_channels"] = c.decoder_block_out_channels;
+    if (!c.decoder_block_out_channels.empty())
+      (*files.config)["decoder_block_out_channels"] = c.decoder_block_out_channels;
     DQ_ASSERT_OK(auto vae, Vae::load(device, files, Part::both, WeightPolicy{DType::f32}));
     EXPECT_EQ(vae->bn_std().size(), c.has_batch_norm ? 12u : 0u);
     const Reference reference{c, values};
@@ -210,7 +219,8 @@ TEST(Variants, LogVarianceIsClamped) {
   const auto bytes = std::as_bytes(std::span(storage));
   ComponentFiles files;
   files.source = TensorSource::from_memory(std::move(tensors), {bytes.begin(), bytes.end()});
-  files.config = Json{{"block_out_channels", {2}}, {"latent_channels", 1}, {"layers_per_block", 1}, {"norm_num_groups", 1}};
+  files.config =
+      Json{{"block_out_channels", {2}}, {"latent_channels", 1}, {"layers_per_block", 1}, {"norm_num_groups", 1}};
   DQ_ASSERT_OK(auto device, Device::open("cpu"));
   DQ_ASSERT_OK(auto vae, Vae::load(device, files, Part::encoder, WeightPolicy{DType::f32}));
   DQ_ASSERT_OK(Vae::Posterior p, vae->encode(Tensor(Shape{1, 3, 2, 2})));

@@ -86,7 +86,8 @@ Result<Config> Config::parse(const Json& json, const std::string& where) {
   DQ_TRY(JsonObject o, JsonObject::of(json, where));
   DQ_TRY(std::string class_name, o.string("_class_name", "ErnieImageTransformer2DModel"));
   if (class_name != "ErnieImageTransformer2DModel")
-    return bad_input("[transformer] {}: expected _class_name ErnieImageTransformer2DModel, got '{}'", where, class_name);
+    return bad_input("[transformer] {}: expected _class_name ErnieImageTransformer2DModel, got '{}'", where,
+                     class_name);
   Config c;
   DQ_TRY(c.hidden_size, o.integer("hidden_size"));
   DQ_TRY(c.num_attention_heads, o.integer("num_attention_heads"));
@@ -114,7 +115,8 @@ Result<Config> Config::infer(const TensorSource& source) {
   c.in_channels = embed[1];
   c.patch_size = embed.size() == 4 ? embed[2] : 1;
   if (c.patch_size > 64)
-    return bad_input("[transformer] {}: patch embedding {} expected a kernel of at most 64x64", where, to_string(embed));
+    return bad_input("[transformer] {}: patch embedding {} expected a kernel of at most 64x64", where,
+                     to_string(embed));
   c.text_in_dim = c.hidden_size;
   if (f.has("text_proj.weight")) {
     DQ_TRY(Shape text, f.shape("text_proj.weight", 2));
@@ -133,9 +135,10 @@ Result<Config> Config::infer(const TensorSource& source) {
     head_dim = norm[0];
   }
   if (head_dim > 65536 || head_dim % 16 != 0 || c.hidden_size % head_dim != 0) {
-    return bad_input("[transformer] {}: head size {} with hidden size {} expected a config.json beside the weights "
-                     "(sizes can only be guessed for head sizes that are multiples of 16)", where, head_dim,
-                     c.hidden_size);
+    return bad_input(
+        "[transformer] {}: head size {} with hidden size {} expected a config.json beside the weights "
+        "(sizes can only be guessed for head sizes that are multiples of 16)",
+        where, head_dim, c.hidden_size);
   }
   c.num_attention_heads = c.hidden_size / head_dim;
   c.rope_axes_dim = {head_dim / 4, head_dim * 3 / 8, head_dim * 3 / 8};

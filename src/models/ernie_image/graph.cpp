@@ -23,7 +23,9 @@ struct Context {
   ggml_tensor *cos, *sin, *mask;  // mask null: every token sees every token
 
   Shape rows(int64_t tokens, int64_t width) const { return {shape.batch, tokens, width}; }
-  void tap_tokens(const std::string& name, ggml_tensor* x) const { g.tap(name, x, rows(shape.tokens(), c.hidden_size)); }
+  void tap_tokens(const std::string& name, ggml_tensor* x) const {
+    g.tap(name, x, rows(shape.tokens(), c.hidden_size));
+  }
   ggml_tensor* linear(ggml_tensor* x, const std::string& name) const {
     return nn::linear(g, x, w.at(name + ".weight"), w.find(name + ".bias"));
   }
@@ -87,10 +89,12 @@ constexpr size_t kNodesPerLayer = 64, kNodesAround = 64;  // an estimate is enou
 }  // namespace
 
 std::unique_ptr<Graph> build_graph(Device& device, const Config& c, const Weights& weights, const GraphShape& s) {
-  auto graph = std::make_unique<Graph>(device, kNodesAround + kNodesPerLayer * static_cast<size_t>(c.num_layers), s.taps);
+  auto graph =
+      std::make_unique<Graph>(device, kNodesAround + kNodesPerLayer * static_cast<size_t>(c.num_layers), s.taps);
   Graph& g = *graph;
   const int64_t batch = s.batch, image_tokens = s.h * s.w, hidden = c.hidden_size;
-  ggml_tensor* latents = g.input("latents", DType::f32, {batch, image_tokens, c.in_channels * c.patch_size * c.patch_size});
+  ggml_tensor* latents =
+      g.input("latents", DType::f32, {batch, image_tokens, c.in_channels * c.patch_size * c.patch_size});
   ggml_tensor* text = g.input("text", DType::f32, {batch, s.text_tokens, c.text_in_dim});
   ggml_tensor* time = g.input("time", DType::f32, {batch, hidden});
   const Shape table{s.ragged ? batch : 1, s.tokens(), 1, c.head_dim()};

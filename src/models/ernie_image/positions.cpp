@@ -75,7 +75,8 @@ Tensor from_patches(std::span<const float> patches, int64_t batch, int64_t chann
         for (int64_t i = 0; i < p; ++i)
           for (int64_t j = 0; j < p; ++j)
             for (int64_t ch = 0; ch < channels; ++ch)
-              out.data[static_cast<size_t>(((b * channels + ch) * h * p + r * p + i) * w * p + q * p + j)] = patches[n++];
+              out.data[static_cast<size_t>(((b * channels + ch) * h * p + r * p + i) * w * p + q * p + j)] =
+                  patches[n++];
   return out;
 }
 

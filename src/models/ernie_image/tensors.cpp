@@ -17,8 +17,10 @@ std::vector<TensorSpec> tensor_table(const Config& c) {
   };
 
   // A convolution with kernel = stride is a linear layer over patches.
-  if (p == 1) matrix("x_embedder.proj.weight", h, c.in_channels);
-  else t.push_back({"x_embedder.proj.weight", {h, c.in_channels, p, p}, WeightUse::kernel});
+  if (p == 1)
+    matrix("x_embedder.proj.weight", h, c.in_channels);
+  else
+    t.push_back({"x_embedder.proj.weight", {h, c.in_channels, p, p}, WeightUse::kernel});
   vector("x_embedder.proj.bias", h);
   if (c.has_text_proj()) matrix("text_proj.weight", h, c.text_in_dim);
   biased("time_embedding.linear_1", h, h);

@@ -22,12 +22,14 @@ Result<GraphShape> graph_shape(const Config& c, int64_t batch, int64_t h, int64_
     return usage_error("[transformer] expected latent height and width in multiples of {}, got {}x{}", p, h, w);
   GraphShape s{batch, h / p, w / p, 1, false, taps};
   for (int64_t n : lengths) {
-    if (n < 1 || n > kMaxTokens) return usage_error("[transformer] expected 1 to {} text tokens, got {}", kMaxTokens, n);
+    if (n < 1 || n > kMaxTokens)
+      return usage_error("[transformer] expected 1 to {} text tokens, got {}", kMaxTokens, n);
     s.ragged |= n != lengths[0];
     s.text_tokens = std::max(s.text_tokens, n);
   }
   if (s.tokens() > kMaxTokens / batch)
-    return usage_error("[transformer] expected at most {} tokens in a batch, got {} x {}", kMaxTokens, batch, s.tokens());
+    return usage_error("[transformer] expected at most {} tokens in a batch, got {} x {}", kMaxTokens, batch,
+                       s.tokens());
   return s;
 }
 
@@ -106,7 +108,8 @@ Result<std::unique_ptr<Transformer>> Transformer::load(std::shared_ptr<Device> d
   auto impl = std::make_unique<Impl>();
   DQ_TRY(impl->config, files.config ? Config::parse(*files.config, (files.path / "config.json").string())
                                     : Config::infer(*files.source));
-  DQ_TRY(BoundTensors bound, danqing::bind(files.source, tensor_table(impl->config), name_map(), "ERNIE-Image transformer"));
+  DQ_TRY(BoundTensors bound,
+         danqing::bind(files.source, tensor_table(impl->config), name_map(), "ERNIE-Image transformer"));
   DQ_TRY(impl->weights, Weights::load(device, bound, policy, progress));
   impl->device = std::move(device);
   return std::unique_ptr<Transformer>(new Transformer(std::move(impl)));
@@ -122,13 +125,15 @@ Result<Tensor> Transformer::forward(const Tensor& latents, std::span<const Tenso
   std::vector<int64_t> lengths;
   for (const Tensor& t : text) {
     if (t.shape.size() != 2 || t.size(1) != c.text_in_dim) {
-      return usage_error("[transformer] expected text features [tokens, {}], got {} (is the text encoder another model's?)",
-                         c.text_in_dim, to_string(t.shape));
+      return usage_error(
+          "[transformer] expected text features [tokens, {}], got {} (is the text encoder another model's?)",
+          c.text_in_dim, to_string(t.shape));
     }
     lengths.push_back(t.size(0));
   }
   DQ_TRY(GraphShape shape, graph_shape(c, latents.size(0), latents.size(2), latents.size(3), lengths, bool(taps)));
-  if (timesteps.size() != text.size() || !std::all_of(timesteps.begin(), timesteps.end(), [](float t) { return std::isfinite(t); }))
+  if (timesteps.size() != text.size() ||
+      !std::all_of(timesteps.begin(), timesteps.end(), [](float t) { return std::isfinite(t); }))
     return usage_error("[transformer] expected {} finite timesteps, got {} values", text.size(), timesteps.size());
 
   DQ_CHECK(m.prepare(shape));

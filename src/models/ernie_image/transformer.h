@@ -23,9 +23,9 @@ struct Config {
   /// Errors (bad_input) name the field: missing or wrong type, out of bounds, heads that don't divide hidden_size,
   /// axes that are odd or don't sum to the head size. `where` is the file's name for messages.
   static Result<Config> parse(const Json& json, const std::string& where);
-  /// For files without config.json: sizes read off the tensors' shapes. What shapes don't tell is assumed: the head size
-  /// is that of norm_q (128 if there is none), its axes are a quarter and twice three eighths of it (32, 48, 48 of 128;
-  /// an Error unless it is a multiple of 16), theta 256, eps 1e-6. No text_proj means text_in_dim = hidden_size.
+  /// For files without config.json: sizes read off the tensors' shapes. What shapes don't tell is assumed: the head
+  /// size is that of norm_q (128 if there is none), its axes are a quarter and twice three eighths of it (32, 48, 48 of
+  /// 128; an Error unless it is a multiple of 16), theta 256, eps 1e-6. No text_proj means text_in_dim = hidden_size.
   static Result<Config> infer(const TensorSource& source);
 };
 /// Every tensor of the model under the names of diffusers.
@@ -44,8 +44,8 @@ class Transformer {
   /// in f32. Lengths that differ are padded and masked: each item's result is that of its own run.
   /// Errors: usage (shapes), does_not_fit, device_lost, cancelled.
   /// The graph of the last shape is kept, so repeated steps only compute. taps: names of the goldens without "tap."
-  /// ("x_embedder", "text_proj", "rope_angles", "time_embedding", "adaln", "block.0.attention", "block.0.mlp", "block.0",
-  /// "final_norm", "final_linear"), shapes as there.
+  /// ("x_embedder", "text_proj", "rope_angles", "time_embedding", "adaln", "block.0.attention", "block.0.mlp",
+  /// "block.0", "final_norm", "final_linear"), shapes as there.
   Result<Tensor> forward(const Tensor& latents, std::span<const Tensor> text, std::span<const float> timesteps,
                          const TapSink& taps = {}, const std::function<bool()>& cancelled = {});
   /// Exact compute buffer bytes for latents [B, in_channels, h, w] and B text lengths, without allocating.

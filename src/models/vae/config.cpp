@@ -36,10 +36,12 @@ Result<void> check_block_types(const JsonObject& o, const char* field, const cha
 }
 
 Result<bool> is_flux2(const JsonObject& o) {
-  DQ_TRY(std::string class_name, o.string("_class_name", o.has("batch_norm_eps") ? "AutoencoderKLFlux2" : "AutoencoderKL"));
+  DQ_TRY(std::string class_name,
+         o.string("_class_name", o.has("batch_norm_eps") ? "AutoencoderKLFlux2" : "AutoencoderKL"));
   if (class_name == "AutoencoderKLFlux2") return true;
   if (class_name == "AutoencoderKL") return false;
-  return bad_input("[vae] {}: expected _class_name AutoencoderKLFlux2 or AutoencoderKL, got '{}'", o.where(), class_name);
+  return bad_input("[vae] {}: expected _class_name AutoencoderKLFlux2 or AutoencoderKL, got '{}'", o.where(),
+                   class_name);
 }
 
 }  // namespace
@@ -57,8 +59,7 @@ Result<void> check(const Config& c, const std::string& where) {
                      where, c.block_out_channels.size(), c.decoder_widths().size());
   DQ_CHECK(in_range(where, "patch_size", static_cast<int64_t>(c.patch_size.size()), 2, 2));
   for (int64_t p : c.patch_size) DQ_CHECK(in_range(where, "patch_size", p, 1, 16));
-  if (c.scaling_factor == 0)
-    return bad_input("[vae] {}: field 'scaling_factor' expected a number other than 0", where);
+  if (c.scaling_factor == 0) return bad_input("[vae] {}: field 'scaling_factor' expected a number other than 0", where);
   return {};
 }
 

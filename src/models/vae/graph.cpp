@@ -19,13 +19,18 @@ struct Builder {
   const Weights& w;
 
   ggml_tensor* norm(ggml_tensor* x, const std::string& name) const {
-    return nn::group_norm(g, x, w.at(name + ".weight"), w.at(name + ".bias"), static_cast<int>(c.norm_num_groups), kNormEps);
+    return nn::group_norm(g, x, w.at(name + ".weight"), w.at(name + ".bias"), static_cast<int>(c.norm_num_groups),
+                          kNormEps);
   }
   ggml_tensor* conv(ggml_tensor* x, const std::string& name, const nn::Conv2dOptions& o) const {
     return nn::conv2d(g, x, w.at(name + ".weight"), w.at(name + ".bias"), o);
   }
-  ggml_tensor* conv3(ggml_tensor* x, const std::string& name) const { return conv(x, name, nn::Conv2dOptions::same(3)); }
-  ggml_tensor* conv1(ggml_tensor* x, const std::string& name) const { return conv(x, name, nn::Conv2dOptions::same(1)); }
+  ggml_tensor* conv3(ggml_tensor* x, const std::string& name) const {
+    return conv(x, name, nn::Conv2dOptions::same(3));
+  }
+  ggml_tensor* conv1(ggml_tensor* x, const std::string& name) const {
+    return conv(x, name, nn::Conv2dOptions::same(1));
+  }
   ggml_tensor* linear(ggml_tensor* x, const std::string& name) const {
     return nn::linear(g, x, w.at(name + ".weight"), w.at(name + ".bias"));
   }

@@ -13,7 +13,8 @@ class Finder {
     for (const std::string& p : name_map({}).prefixes) {
       if (!source.find(p + "decoder.conv_in.weight") && !source.find(p + "encoder.conv_in.weight")) continue;
       prefix_ = p;
-      original_ = source.find(p + "decoder.mid.block_1.conv1.weight") || source.find(p + "encoder.mid.block_1.conv1.weight");
+      original_ =
+          source.find(p + "decoder.mid.block_1.conv1.weight") || source.find(p + "encoder.mid.block_1.conv1.weight");
     }
   }
   const TensorInfo* find(const std::string& name) const { return source_.find(prefix_ + name); }
@@ -60,29 +61,33 @@ Result<Config> Config::infer(const TensorSource& source) {
   const std::string where = source.path().string();
   const TensorInfo *dec_in = f.find("decoder.conv_in.weight"), *enc_in = f.find("encoder.conv_in.weight");
   if (!dec_in && !enc_in)
-    return bad_input("[vae] {}: expected tensor 'decoder.conv_in.weight' or 'encoder.conv_in.weight', got neither", where);
+    return bad_input("[vae] {}: expected tensor 'decoder.conv_in.weight' or 'encoder.conv_in.weight', got neither",
+                     where);
 
   Config c;
   c.block_out_channels = widths([&](int64_t i) { return f.down(i, 0); });
   Shape decoder = widths([&](int64_t i) { return f.up(i, 0); });
   if (!f.original()) std::reverse(decoder.begin(), decoder.end());
-  if (c.block_out_channels.empty()) c.block_out_channels = decoder;
-  else if (!decoder.empty() && decoder != c.block_out_channels) c.decoder_block_out_channels = decoder;
+  if (c.block_out_channels.empty())
+    c.block_out_channels = decoder;
+  else if (!decoder.empty() && decoder != c.block_out_channels)
+    c.decoder_block_out_channels = decoder;
 
-  c.layers_per_block = enc_in ? count([&](int64_t j) { return f.down(0, j); }) : count([&](int64_t j) { return f.up(0, j); }) - 1;
+  c.layers_per_block =
+      enc_in ? count([&](int64_t j) { return f.down(0, j); }) : count([&](int64_t j) { return f.up(0, j); }) - 1;
   c.latent_channels = dec_in ? axis(dec_in, 1) : axis(f.find("encoder.conv_out.weight"), 0) / 2;
   if (enc_in) c.in_channels = axis(enc_in, 1);
   if (dec_in) c.out_channels = axis(f.find("decoder.conv_out.weight"), 0);
   c.use_quant_conv = f.has_any({"quant_conv.weight", "encoder.quant_conv.weight"});
   c.use_post_quant_conv = f.has_any({"post_quant_conv.weight", "decoder.post_quant_conv.weight"});
-  c.mid_block_add_attention =
-      f.has_any({"decoder.mid_block.attentions.0.to_q.weight", "decoder.mid.attn_1.q.weight",
-                 "encoder.mid_block.attentions.0.to_q.weight", "encoder.mid.attn_1.q.weight"});
+  c.mid_block_add_attention = f.has_any({"decoder.mid_block.attentions.0.to_q.weight", "decoder.mid.attn_1.q.weight",
+                                         "encoder.mid_block.attentions.0.to_q.weight", "encoder.mid.attn_1.q.weight"});
 
   if (const TensorInfo* mean = f.find("bn.running_mean")) {
     c.has_batch_norm = true;
     int64_t p = 1;
-    while (p < 16 && c.latent_channels > 0 && c.latent_channels <= 4096 && p * p * c.latent_channels < axis(mean, 0)) ++p;
+    while (p < 16 && c.latent_channels > 0 && c.latent_channels <= 4096 && p * p * c.latent_channels < axis(mean, 0))
+      ++p;
     if (p * p * c.latent_channels != axis(mean, 0)) {
       return bad_input("[vae] {}: tensor '{}' expected {} latent channels times a square, got {}", where, mean->name,
                        c.latent_channels, to_string(mean->shape));

@@ -33,14 +33,16 @@ void for_each_pair(int64_t batch, int64_t channels, int64_t h, int64_t w, int64_
 Tensor unpatchify(const Tensor& x, const std::vector<int64_t>& patch_size) {
   const int64_t ph = patch_size[0], pw = patch_size[1], channels = x.size(1) / (ph * pw), h = x.size(2), w = x.size(3);
   Tensor out(Shape{x.size(0), channels, h * ph, w * pw});
-  for_each_pair(x.size(0), channels, h, w, ph, pw, [&](size_t packed, size_t spread) { out.data[spread] = x.data[packed]; });
+  for_each_pair(x.size(0), channels, h, w, ph, pw,
+                [&](size_t packed, size_t spread) { out.data[spread] = x.data[packed]; });
   return out;
 }
 
 Tensor patchify(const Tensor& x, const std::vector<int64_t>& patch_size) {
   const int64_t ph = patch_size[0], pw = patch_size[1], h = x.size(2) / ph, w = x.size(3) / pw;
   Tensor out(Shape{x.size(0), x.size(1) * ph * pw, h, w});
-  for_each_pair(x.size(0), x.size(1), h, w, ph, pw, [&](size_t packed, size_t spread) { out.data[packed] = x.data[spread]; });
+  for_each_pair(x.size(0), x.size(1), h, w, ph, pw,
+                [&](size_t packed, size_t spread) { out.data[packed] = x.data[spread]; });
   return out;
 }
 

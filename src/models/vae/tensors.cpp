@@ -63,7 +63,8 @@ void add_decoder(Table& t, const Config& c) {
   for (size_t i = 0; i < widths.size(); ++i) {
     const std::string block = fmt::format("decoder.up_blocks.{}.", i);
     const int64_t out = widths[widths.size() - 1 - i];
-    for (int64_t j = 0; j <= c.layers_per_block; ++j, in = out) t.resnet(fmt::format("{}resnets.{}", block, j), in, out);
+    for (int64_t j = 0; j <= c.layers_per_block; ++j, in = out)
+      t.resnet(fmt::format("{}resnets.{}", block, j), in, out);
     if (i + 1 < widths.size()) t.conv(block + "upsamplers.0.conv", out, out, 3);
   }
   t.norm("decoder.conv_norm_out", in);

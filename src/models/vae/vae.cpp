@@ -88,7 +88,8 @@ Result<std::unique_ptr<Vae>> Vae::load(std::shared_ptr<Device> device, const Com
     DQ_TRY(impl->bn_std, statistics(bound, "bn.running_var", n));
     for (float& v : impl->bn_std) {
       if (v < 0)
-        return bad_input("[vae] {}: tensor 'bn.running_var' expected no negative value, got {}", files.path.string(), v);
+        return bad_input("[vae] {}: tensor 'bn.running_var' expected no negative value, got {}", files.path.string(),
+                         v);
       v = std::sqrt(v + 1e-5f);
     }
   }
@@ -130,7 +131,8 @@ Result<Vae::Posterior> Vae::encode(const Tensor& picture, const std::function<bo
     return usage_error("[vae] expected picture height and width in multiples of {}, got {}x{}", f, height, width);
   DQ_CHECK(m.prepare({false, false, height, width}));
 
-  Posterior out{Tensor(Shape{batch, latent, height / f, width / f}), Tensor(Shape{batch, latent, height / f, width / f})};
+  Posterior out{Tensor(Shape{batch, latent, height / f, width / f}),
+                Tensor(Shape{batch, latent, height / f, width / f})};
   const int64_t half = out.mean.count() / batch;
   for (int64_t b = 0; b < batch; ++b) {
     DQ_TRY(Tensor moments, m.run("picture", "moments", item(picture, b), cancelled));

@@ -1,6 +1,6 @@
 // AutoencoderKLFlux2 / AutoencoderKL: convolutional encoder and decoder (Kingma & Welling 2014; Rombach et al. 2022).
-// Works for any widths, number of blocks and groups; the two kinds differ in how latents are scaled (batch-norm statistics
-// or two constants) and in the 1x1 convolutions beside the latents.
+// Works for any widths, number of blocks and groups; the two kinds differ in how latents are scaled (batch-norm
+// statistics or two constants) and in the 1x1 convolutions beside the latents.
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,24 +15,25 @@ namespace danqing::vae {
 
 struct Config {
   int64_t in_channels = 3, out_channels = 3, latent_channels = 0, layers_per_block = 0, norm_num_groups = 32;
-  std::vector<int64_t> block_out_channels, decoder_block_out_channels;   ///< second empty = like the first
+  std::vector<int64_t> block_out_channels, decoder_block_out_channels;  ///< second empty = like the first
   bool use_quant_conv = true, use_post_quant_conv = true, mid_block_add_attention = true;
-  std::vector<int64_t> patch_size{1, 1};    ///< {2, 2} for FLUX.2
-  bool has_batch_norm = false;              ///< FLUX.2: latents are normalised by stored statistics
-  double scaling_factor = 1, shift_factor = 0;   ///< AutoencoderKL (Z-Image)
-  int64_t scale() const { return int64_t{1} << (block_out_channels.size() - 1); }   ///< pixels per latent: 8
+  std::vector<int64_t> patch_size{1, 1};        ///< {2, 2} for FLUX.2
+  bool has_batch_norm = false;                  ///< FLUX.2: latents are normalised by stored statistics
+  double scaling_factor = 1, shift_factor = 0;  ///< AutoencoderKL (Z-Image)
+  int64_t scale() const { return int64_t{1} << (block_out_channels.size() - 1); }  ///< pixels per latent: 8
 
   /// Widths of the decoder's blocks, in the encoder's order (lowest resolution last).
   const std::vector<int64_t>& decoder_widths() const {
     return decoder_block_out_channels.empty() ? block_out_channels : decoder_block_out_channels;
   }
 
-  /// config.json of AutoencoderKLFlux2 or AutoencoderKL; `where` names the file in messages. Errors (bad_input) name the
-  /// field: missing or wrong type, out of bounds, widths that the groups don't divide, block types that are not built here.
+  /// config.json of AutoencoderKLFlux2 or AutoencoderKL; `where` names the file in messages. Errors (bad_input) name
+  /// the field: missing or wrong type, out of bounds, widths that the groups don't divide, block types that are not
+  /// built here.
   static Result<Config> parse(const Json& json, const std::string& where);
-  /// For files without config.json, in the names of diffusers or of the original (LDM) code: sizes read off the tensors.
-  /// What shapes don't tell is assumed: 32 groups; 16 latent channels without batch norm are FLUX.1's, scaled by 0.3611
-  /// and 0.1159. A file with one half only describes the other half alike.
+  /// For files without config.json, in the names of diffusers or of the original (LDM) code: sizes read off the
+  /// tensors. What shapes don't tell is assumed: 32 groups; 16 latent channels without batch norm are FLUX.1's, scaled
+  /// by 0.3611 and 0.1159. A file with one half only describes the other half alike.
   static Result<Config> infer(const TensorSource& source);
 };
 enum class Part { decoder, encoder, both };
@@ -55,7 +56,9 @@ class Vae {
   Result<Tensor> decode(const Tensor& z, const TapSink& taps = {}, const std::function<bool()>& cancelled = {});
   /// picture [B, in_channels, H, W] in -1..1, H and W multiples of scale() -> mean and logvar
   /// [B, latent_channels, H/scale, W/scale]; logvar clamped to -30..20.
-  struct Posterior { Tensor mean, logvar; };
+  struct Posterior {
+    Tensor mean, logvar;
+  };
   Result<Posterior> encode(const Tensor& picture, const std::function<bool()>& cancelled = {});
   /// Exact compute buffer bytes of decode for latents [batch, latent_channels, h, w] (the batch does not matter).
   Result<size_t> measure_decode(int64_t batch, int64_t h, int64_t w);
