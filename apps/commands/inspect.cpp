@@ -69,7 +69,8 @@ void add_inspect(CLI::App& app, Command& command) {
       "  danqing inspect model.gguf --tensors         every tensor of a file\n"
       "  danqing inspect cat.png                      the prompt and settings a picture was made with\n"
       "  danqing inspect ERNIE-Image/vae --json       the same for programs");
-  c->add_option("path", o->path, "Directory, .safetensors, .gguf, index .json, or a PNG, JPEG or WebP picture")->required();
+  c->add_option("path", o->path, "Directory, .safetensors, .gguf, index .json, or a PNG, JPEG or WebP picture")
+      ->required();
   c->add_flag("--json", o->json, "Print JSON");
   c->add_flag("--tensors", o->tensors, "List every tensor");
   c->callback([o, &command] { command = [o] { return run(*o); }; });

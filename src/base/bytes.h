@@ -7,7 +7,8 @@
 
 namespace danqing {
 
-static_assert(std::endian::native == std::endian::little, "the file formats are read in place, which needs a little-endian host");
+static_assert(std::endian::native == std::endian::little,
+              "the file formats are read in place, which needs a little-endian host");
 
 template <class T>
 T load_le(const std::byte* p) {

@@ -19,8 +19,10 @@ bool too_deep(std::string_view s) {
   for (size_t i = 0; i < s.size(); ++i) {
     const char c = s[i];
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
@@ -112,8 +114,7 @@ Result<int64_t> JsonObject::integer(std::string_view key, std::optional<int64_t>
 Result<int64_t> JsonObject::integer_in(std::string_view key, int64_t min, int64_t max,
                                        std::optional<int64_t> fallback) const {
   DQ_TRY(int64_t v, integer(key, fallback));
-  if (v < min || v > max)
-    return bad_input("[json] {}: field '{}' expected {} to {}, got {}", where_, key, min, max, v);
+  if (v < min || v > max) return bad_input("[json] {}: field '{}' expected {} to {}, got {}", where_, key, min, max, v);
   return v;
 }
 

@@ -9,8 +9,11 @@ namespace {
 size_t sequence_length(std::string_view s) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
   const unsigned char lead = at(0);
-  const size_t n = lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3
-                 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+  const size_t n = lead < 0x80                   ? 1
+                   : lead >= 0xc2 && lead < 0xe0 ? 2
+                   : lead >= 0xe0 && lead < 0xf0 ? 3
+                   : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                 : 0;
   if (n == 0 || s.size() < n) return 0;
   for (size_t i = 1; i < n; ++i)
     if ((at(i) & 0xc0) != 0x80) return 0;

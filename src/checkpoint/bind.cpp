@@ -11,8 +11,8 @@ namespace {
 
 bool starts_with(std::string_view s, std::string_view head) { return s.substr(0, head.size()) == head; }
 
-// Aliases are replaced in one pass from the left, the longest that fits at a place first; a match begins at a part of the
-// name ("quant_conv." does not match inside "post_quant_conv.").
+// Aliases are replaced in one pass from the left, the longest that fits at a place first; a match begins at a part of
+// the name ("quant_conv." does not match inside "post_quant_conv.").
 class Renamer {
  public:
   explicit Renamer(const NameMap& names) : aliases_(names.aliases) {
@@ -57,8 +57,8 @@ struct Names {
   std::string prefix;
 };
 
-// The prefix under which most specs are found; of equals, the first. Pairs of prefixes are tried when no single one fits
-// all ("text_encoder." of a single-file checkpoint before "model." of the text encoder's own file).
+// The prefix under which most specs are found; of equals, the first. Pairs of prefixes are tried when no single one
+// fits all ("text_encoder." of a single-file checkpoint before "model." of the text encoder's own file).
 std::string best_prefix(const TensorSource& source, const Names& ours, const std::vector<std::string>& prefixes,
                         const Renamer& rename) {
   std::string best = prefixes.empty() ? "" : prefixes.front();
@@ -66,7 +66,8 @@ std::string best_prefix(const TensorSource& source, const Names& ours, const std
   const auto consider = [&](const std::string& prefix) {
     size_t found = 0;
     for (const TensorInfo& t : source.tensors())
-      if (starts_with(t.name, prefix)) found += ours.specs.count(rename(std::string_view(t.name).substr(prefix.size())));
+      if (starts_with(t.name, prefix))
+        found += ours.specs.count(rename(std::string_view(t.name).substr(prefix.size())));
     if (found > most) best = prefix, most = found;
   };
   for (const std::string& p : prefixes) consider(p);
@@ -80,11 +81,11 @@ std::string best_prefix(const TensorSource& source, const Names& ours, const std
 Result<void> assign(Names& ours, const TensorInfo& t, size_t spec, const TensorSource& source) {
   const TensorInfo*& slot = ours.stored[spec];
   if (slot)
-    return bad_input("[checkpoint] {}: expected one tensor for '{}', got '{}' and '{}'", source.path().string(),
-                     std::string(std::find_if(ours.specs.begin(), ours.specs.end(), [&](const auto& s) {
-                                   return s.second == spec;
-                                 })->first),
-                     one_line(slot->name), one_line(t.name));
+    return bad_input(
+        "[checkpoint] {}: expected one tensor for '{}', got '{}' and '{}'", source.path().string(),
+        std::string(
+            std::find_if(ours.specs.begin(), ours.specs.end(), [&](const auto& s) { return s.second == spec; })->first),
+        one_line(slot->name), one_line(t.name));
   slot = &t;
   return {};
 }
@@ -96,7 +97,8 @@ Error missing(const TensorSource& source, const std::vector<TensorSpec>& specs, 
     if (!specs[i].optional && !ours.stored[i]) absent.push_back(&specs[i]);
   std::string hint;
   const auto kind = recognise(source);
-  if (absent.size() * 2 > specs.size()) hint = fmt::format("; the file is {}", kind ? kind->description : "of no kind known here");
+  if (absent.size() * 2 > specs.size())
+    hint = fmt::format("; the file is {}", kind ? kind->description : "of no kind known here");
   return bad_input("[checkpoint] {}: {} expected tensor '{}{}' {}, got none{}{}", source.path().string(), model_name,
                    ours.prefix, absent[0]->name, to_string(absent[0]->shape),
                    absent.size() > 1 ? fmt::format(" ({} more are missing)", absent.size() - 1) : "", hint);
@@ -105,7 +107,8 @@ Error missing(const TensorSource& source, const std::vector<TensorSpec>& specs, 
 }  // namespace
 
 const BoundTensor* BoundTensors::find(std::string_view name) const {
-  const auto it = std::find_if(tensors.begin(), tensors.end(), [&](const BoundTensor& t) { return t.spec.name == name; });
+  const auto it =
+      std::find_if(tensors.begin(), tensors.end(), [&](const BoundTensor& t) { return t.spec.name == name; });
   return it == tensors.end() ? nullptr : &*it;
 }
 
@@ -127,9 +130,8 @@ Result<BoundTensors> bind(std::shared_ptr<const TensorSource> source, const std:
     const std::string name = rename(std::string_view(t.name).substr(ours.prefix.size()));
     if (const auto it = ours.specs.find(name); it != ours.specs.end()) {
       DQ_CHECK(assign(ours, t, it->second, *source));
-    } else if (std::none_of(names.ignored.begin(), names.ignored.end(), [&](const std::string& i) {
-                 return starts_with(name, i) || starts_with(t.name, i);
-               })) {
+    } else if (std::none_of(names.ignored.begin(), names.ignored.end(),
+                            [&](const std::string& i) { return starts_with(name, i) || starts_with(t.name, i); })) {
       bound.unused.push_back(t.name);
     }
   }
@@ -143,7 +145,8 @@ Result<BoundTensors> bind(std::shared_ptr<const TensorSource> source, const std:
     const TensorInfo* stored = ours.stored[i];
     if (!stored && !specs[i].optional) return missing(*source, specs, ours, model_name);
     if (stored && !same_shape(stored->shape, specs[i].shape))
-      return bad_input("[checkpoint] {}: {} tensor '{}' expected shape {}, got {}", source->files().empty() ? source->path().string() : source->files()[stored->file].string(),
+      return bad_input("[checkpoint] {}: {} tensor '{}' expected shape {}, got {}",
+                       source->files().empty() ? source->path().string() : source->files()[stored->file].string(),
                        model_name, one_line(stored->name), to_string(specs[i].shape), to_string(stored->shape));
     bound.tensors.push_back({specs[i], stored});
   }

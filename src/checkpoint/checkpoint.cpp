@@ -125,7 +125,11 @@ Result<void> open_pipeline(const ModelPaths& paths, Checkpoint& out) {
     c.class_name = *class_name;
     out.components[role] = std::move(c);
   }
-  struct Folder { const char* key; const fs::path& given; fs::path& target; };
+  struct Folder {
+    const char* key;
+    const fs::path& given;
+    fs::path& target;
+  };
   for (const Folder& f : {Folder{"tokenizer", paths.tokenizer, out.tokenizer},
                           Folder{"pe_tokenizer", paths.pe_tokenizer, out.pe_tokenizer}}) {
     DQ_TRY(const auto class_name, listed_class(index, f.key, where));
@@ -150,7 +154,8 @@ Result<void> open_single(Checkpoint& out) {
     return bad_input("[checkpoint] {}: expected a model, got tensors of no kind known here (the first is '{}')",
                      out.root.string(), c.source->tensors().empty() ? "" : one_line(c.source->tensors()[0].name));
   if (!kinds.empty() && kinds[0].role == "lora")
-    return bad_input("[checkpoint] {}: expected a model, got a LoRA adapter; it is used beside a model", out.root.string());
+    return bad_input("[checkpoint] {}: expected a model, got a LoRA adapter; it is used beside a model",
+                     out.root.string());
   const auto by_class = kind_of_class(c.class_name);
   if (kinds.size() <= 1 && by_class) {
     c.role = by_class->role;
@@ -182,10 +187,14 @@ Result<void> apply_given_parts(const ModelPaths& paths, Checkpoint& out) {
     }
     out.components[role] = std::move(c);
   }
-  struct Folder { const fs::path& given; fs::path& target; };
+  struct Folder {
+    const fs::path& given;
+    fs::path& target;
+  };
   for (const Folder& f : {Folder{paths.tokenizer, out.tokenizer}, Folder{paths.pe_tokenizer, out.pe_tokenizer}}) {
     if (f.given.empty()) continue;
-    if (!present(f.given)) return bad_input("[checkpoint] {}: expected a tokenizer, got no such file or directory", f.given.string());
+    if (!present(f.given))
+      return bad_input("[checkpoint] {}: expected a tokenizer, got no such file or directory", f.given.string());
     f.target = f.given;
   }
   if (!paths.scheduler.empty()) {
@@ -224,8 +233,9 @@ Result<Checkpoint> open_checkpoint(const ModelPaths& paths) {
     if (present(out.root / "model_index.json")) {
       DQ_CHECK(open_pipeline(paths, out));
     } else if (is_folder(out.root) && is_folder(out.root / "transformer")) {
-      return bad_input("[checkpoint] {}: expected a model_index.json beside the component folders, got none; download it",
-                       out.root.string());
+      return bad_input(
+          "[checkpoint] {}: expected a model_index.json beside the component folders, got none; download it",
+          out.root.string());
     } else {
       DQ_CHECK(open_single(out));
     }

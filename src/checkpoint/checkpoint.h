@@ -16,20 +16,20 @@ namespace danqing {
 
 /// One component as found on disk.
 struct ComponentFiles {
-  std::string role;                           ///< "transformer", "text_encoder", "vae", "pe"
-  std::string class_name;                     ///< from model_index.json or config, e.g. "Mistral3Model"; may be empty
-  std::filesystem::path path;                 ///< directory or file
-  std::shared_ptr<const TensorSource> source; ///< opened headers
-  std::optional<Json> config;                 ///< config.json, absent for bare files
+  std::string role;                            ///< "transformer", "text_encoder", "vae", "pe"
+  std::string class_name;                      ///< from model_index.json or config, e.g. "Mistral3Model"; may be empty
+  std::filesystem::path path;                  ///< directory or file
+  std::shared_ptr<const TensorSource> source;  ///< opened headers
+  std::optional<Json> config;                  ///< config.json, absent for bare files
   std::optional<Json> generation_config;
 };
 
 struct Checkpoint {
   std::filesystem::path root;
-  std::string pipeline_class;                 ///< "ErnieImagePipeline", "ZImagePipeline"; by tensor names if no index
-  std::map<std::string, ComponentFiles> components;   ///< by role
-  std::filesystem::path tokenizer, pe_tokenizer;      ///< directories (or tokenizer.json), empty if absent
-  std::optional<Json> scheduler;              ///< scheduler_config.json
+  std::string pipeline_class;  ///< "ErnieImagePipeline", "ZImagePipeline"; by tensor names if no index
+  std::map<std::string, ComponentFiles> components;  ///< by role
+  std::filesystem::path tokenizer, pe_tokenizer;     ///< directories (or tokenizer.json), empty if absent
+  std::optional<Json> scheduler;                     ///< scheduler_config.json
 
   const ComponentFiles* find(std::string_view role) const;
 };

@@ -11,7 +11,8 @@ namespace {
 
 template <class Stored, class Convert>
 void widen(std::span<const std::byte> in, std::span<float> out, Convert convert) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(convert(load_le<Stored>(in.data() + i * sizeof(Stored))));
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(convert(load_le<Stored>(in.data() + i * sizeof(Stored))));
 }
 template <class Stored>
 void widen(std::span<const std::byte> in, std::span<float> out) {
@@ -49,7 +50,8 @@ Result<const TensorInfo*> named(const TensorSource& source, std::string_view nam
 
 Result<void> decode_f32(DType dtype, std::span<const std::byte> stored, std::span<float> out) {
   if (is_quantized(dtype))
-    return fail(ErrorCode::failed, "[checkpoint] expected a plain dtype, got {}; it needs the device layer", name(dtype));
+    return fail(ErrorCode::failed, "[checkpoint] expected a plain dtype, got {}; it needs the device layer",
+                name(dtype));
   const auto size = static_cast<size_t>(traits(dtype).block_bytes);
   if (stored.size() / size != out.size() || stored.size() % size != 0)
     return fail(ErrorCode::failed, "[checkpoint] expected {} bytes for {} values of {}, got {}", out.size() * size,

@@ -25,15 +25,23 @@ Json describe_source(const TensorSource& source, bool with_tensors) {
     d["parameters"] = d["parameters"].get<uint64_t>() + count;
     d["bytes"] = d["bytes"].get<uint64_t>() + t.bytes;
     if (with_tensors)
-      list.push_back({{"name", t.name}, {"dtype", std::string(name(t.dtype))}, {"shape", t.shape}, {"bytes", t.bytes},
+      list.push_back({{"name", t.name},
+                      {"dtype", std::string(name(t.dtype))},
+                      {"shape", t.shape},
+                      {"bytes", t.bytes},
                       {"file", source.files()[t.file].filename().string()}});
   }
   for (const fs::path& f : source.files()) files.push_back(f.filename().string());
   Json holds = Json::array();
   for (const TensorKind& k : recognise_all(source)) holds.push_back(k.description);
   Json out = {{"format", source.format() == TensorSource::Format::gguf ? "gguf" : "safetensors"},
-              {"files", files}, {"tensors", source.tensors().size()}, {"parameters", parameters}, {"bytes", bytes},
-              {"dtypes", dtypes}, {"metadata", source.metadata()}, {"holds", holds}};
+              {"files", files},
+              {"tensors", source.tensors().size()},
+              {"parameters", parameters},
+              {"bytes", bytes},
+              {"dtypes", dtypes},
+              {"metadata", source.metadata()},
+              {"holds", holds}};
   if (with_tensors) out["tensor_list"] = std::move(list);
   return out;
 }
@@ -72,17 +80,22 @@ Result<Json> describe_single(const fs::path& path, bool with_tensors) {
     c.class_name = class_of_config(json);
   }
   const auto by_class = kind_of_class(c.class_name), by_names = recognise(*c.source);
-  if (by_class) c.role = by_class->role;
-  else if (by_names) c.role = by_names->role;
+  if (by_class)
+    c.role = by_class->role;
+  else if (by_names)
+    c.role = by_names->role;
   Json component = describe_component(c, with_tensors);
-  return Json{{"kind", c.role.empty() ? "tensors" : "component"}, {"description", component["description"]},
+  return Json{{"kind", c.role.empty() ? "tensors" : "component"},
+              {"description", component["description"]},
               {"components", Json::array({component})}};
 }
 
 std::string count_text(uint64_t n) {
   const auto v = static_cast<double>(n);
   if (n < 10'000) return fmt::format("{}", n);
-  return n < 1'000'000 ? fmt::format("{:.1f} K", v / 1e3) : n < 1'000'000'000 ? fmt::format("{:.2f} M", v / 1e6) : fmt::format("{:.2f} B", v / 1e9);
+  return n < 1'000'000       ? fmt::format("{:.1f} K", v / 1e3)
+         : n < 1'000'000'000 ? fmt::format("{:.2f} M", v / 1e6)
+                             : fmt::format("{:.2f} B", v / 1e9);
 }
 
 // The dtypes by bytes, the largest first: "q4_K (14 tensors, 1.20 MiB) + f32 (21 tensors, 70.00 KiB)".
@@ -90,7 +103,8 @@ std::string dtypes_text(const Json& dtypes) {
   std::vector<std::pair<uint64_t, std::string>> order;
   for (const auto& [name, d] : dtypes.items())
     order.emplace_back(d["bytes"].get<uint64_t>(),
-                       fmt::format("{} ({} tensors, {})", name, d["tensors"].get<uint64_t>(), format_bytes(d["bytes"].get<uint64_t>())));
+                       fmt::format("{} ({} tensors, {})", name, d["tensors"].get<uint64_t>(),
+                                   format_bytes(d["bytes"].get<uint64_t>())));
   std::sort(order.rbegin(), order.rend());
   std::string out;
   for (const auto& [bytes, text] : order) out += (out.empty() ? "" : " + ") + text;
@@ -99,7 +113,9 @@ std::string dtypes_text(const Json& dtypes) {
 
 std::string component_text(const Json& c) {
   std::string out;
-  const auto line = [&](std::string_view key, const std::string& value) { out += fmt::format("  {:<11} {}\n", key, value); };
+  const auto line = [&](std::string_view key, const std::string& value) {
+    out += fmt::format("  {:<11} {}\n", key, value);
+  };
   const std::string role = c["role"].get<std::string>();
   out += fmt::format("{}: {}\n", role.empty() ? "tensors" : role, one_line(c["description"].get<std::string>()));
   if (c.contains("class")) line("class", one_line(c["class"].get<std::string>()));
@@ -111,8 +127,8 @@ std::string component_text(const Json& c) {
   const size_t files = c["files"].size();
   line("path", one_line(c["path"].get<std::string>(), 4096) + (files > 1 ? fmt::format(" ({} files)", files) : ""));
   line("format", c["format"].get<std::string>());
-  line("parameters", fmt::format("{} in {} tensors, {}", count_text(c["parameters"].get<uint64_t>()), c["tensors"].get<uint64_t>(),
-                                 format_bytes(c["bytes"].get<uint64_t>())));
+  line("parameters", fmt::format("{} in {} tensors, {}", count_text(c["parameters"].get<uint64_t>()),
+                                 c["tensors"].get<uint64_t>(), format_bytes(c["bytes"].get<uint64_t>())));
   line("dtypes", dtypes_text(c["dtypes"]));
   for (const auto& [key, value] : c["metadata"].items())
     line("metadata", fmt::format("{} = {}", one_line(key), one_line(value.get<std::string>(), 200)));
@@ -142,15 +158,16 @@ Result<Json> describe_path(const fs::path& path, bool with_tensors) {
 
 std::string description_text(const Json& d) {
   std::string out = fmt::format("{}: {}, {} parameters, {}\n", one_line(d["path"].get<std::string>(), 4096),
-                                one_line(d["description"].get<std::string>()), count_text(d["parameters"].get<uint64_t>()),
-                                format_bytes(d["bytes"].get<uint64_t>()));
+                                one_line(d["description"].get<std::string>()),
+                                count_text(d["parameters"].get<uint64_t>()), format_bytes(d["bytes"].get<uint64_t>()));
   for (const Json& c : d["components"]) out += component_text(c);
   for (const char* key : {"tokenizer", "pe_tokenizer"})
     if (d.contains(key)) out += fmt::format("{}: {}\n", key, one_line(d[key].get<std::string>(), 4096));
   if (d.contains("scheduler")) {
     std::string fields;
     for (const auto& [key, value] : d["scheduler"].items())
-      if (!key.empty() && key[0] != '_') fields += (fields.empty() ? "" : ", ") + one_line(key, 60) + " " + one_line(dump_json(value), 60);
+      if (!key.empty() && key[0] != '_')
+        fields += (fields.empty() ? "" : ", ") + one_line(key, 60) + " " + one_line(dump_json(value), 60);
     out += fmt::format("scheduler: {}\n  {}\n", one_line(class_of_config(d["scheduler"])), fields);
   }
   return out;

@@ -18,9 +18,9 @@ bool starts_with_ignoring_case(std::string_view text, std::string_view lower) {
 // Only the beginning of the file is looked at, so the last character may be cut.
 bool is_text(std::string_view s) {
   return valid_utf8_prefix(s) + 3 >= s.size() && std::all_of(s.begin(), s.end(), [](char c) {
-    const auto u = static_cast<unsigned char>(c);
-    return u >= 0x20 || u == '\n' || u == '\r' || u == '\t';
-  });
+           const auto u = static_cast<unsigned char>(c);
+           return u >= 0x20 || u == '\n' || u == '\r' || u == '\t';
+         });
 }
 
 // A header length that could be one, followed by the opening brace of the header.
@@ -78,7 +78,8 @@ std::string_view describe(FileContent content) {
   switch (content) {
     case FileContent::safetensors: return "a safetensors file";
     case FileContent::gguf: return "a GGUF file";
-    case FileContent::json: return "a JSON text (a server's answer saved in place of the file?); download the weights again";
+    case FileContent::json:
+      return "a JSON text (a server's answer saved in place of the file?); download the weights again";
     case FileContent::picture: return "a picture";
     case FileContent::empty: return "an empty file; download it again";
     case FileContent::lfs_pointer:

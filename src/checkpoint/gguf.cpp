@@ -44,7 +44,8 @@ Result<TensorInfo> read_tensor(GgufCursor& in, uint64_t number, const Metadata& 
   const std::string what = fmt::format("tensor '{}'", one_line(t.name));
   DQ_TRY(const uint32_t axes, in.number<uint32_t>(what));
   if (axes > kMaxAxes)
-    return bad_input("[checkpoint] {}: {} expected at most {} axes, got {}; the file is damaged", where, what, kMaxAxes, axes);
+    return bad_input("[checkpoint] {}: {} expected at most {} axes, got {}; the file is damaged", where, what, kMaxAxes,
+                     axes);
   for (uint32_t a = 0; a < axes; ++a) {
     DQ_TRY(const uint64_t size, in.number<uint64_t>(what));
     if (size > static_cast<uint64_t>(INT64_MAX))
@@ -55,8 +56,9 @@ Result<TensorInfo> read_tensor(GgufCursor& in, uint64_t number, const Metadata& 
   DQ_TRY(t.offset, in.number<uint64_t>(what));
   const auto dtype = type <= INT32_MAX ? dtype_from_ggml(static_cast<int>(type)) : std::nullopt;
   if (!dtype)
-    return bad_input("[checkpoint] {}: {} expected a known ggml type, got number {}; the file is newer than this program or damaged",
-                     where, what, type);
+    return bad_input(
+        "[checkpoint] {}: {} expected a known ggml type, got number {}; the file is newer than this program or damaged",
+        where, what, type);
   t.dtype = *dtype;
   if (const auto shape = metadata.find(std::string(kTrueShape) + t.name); shape != metadata.end()) {
     const Shape& given = shape->second.integers;
@@ -68,7 +70,8 @@ Result<TensorInfo> read_tensor(GgufCursor& in, uint64_t number, const Metadata& 
   const DTypeTraits& k = traits(t.dtype);
   const int64_t count = element_count(t.shape);
   if (count < 0 || count > INT64_MAX / k.block_bytes)
-    return bad_input("[checkpoint] {}: {} expected a shape that fits into memory, got {}", where, what, to_string(t.shape));
+    return bad_input("[checkpoint] {}: {} expected a shape that fits into memory, got {}", where, what,
+                     to_string(t.shape));
   if (k.block_elements > 1 && (t.shape.empty() || t.shape.back() % k.block_elements != 0))
     return bad_input("[checkpoint] {}: {} {} expected rows of a multiple of {} elements, got {}", where, what, k.name,
                      k.block_elements, to_string(t.shape));
@@ -84,14 +87,15 @@ Result<void> place(std::vector<TensorInfo>& tensors, uint64_t data_start, uint64
       return bad_input("[checkpoint] {}: tensor '{}' expected an offset that is a multiple of {}, got {}", where,
                        one_line(t.name), alignment, t.offset);
     if (t.offset > UINT64_MAX / 2 - data_start || t.bytes > UINT64_MAX / 2)
-      return bad_input("[checkpoint] {}: tensor '{}' expected an offset inside the file, got {}", where, one_line(t.name),
-                       t.offset);
+      return bad_input("[checkpoint] {}: tensor '{}' expected an offset inside the file, got {}", where,
+                       one_line(t.name), t.offset);
     t.offset += data_start;
     end = std::max(end, t.offset + t.bytes);
   }
   if (end > file_size)
-    return bad_input("[checkpoint] {}: expected {} bytes as its header says, got {}: the download is incomplete, fetch it again",
-                     where, end, file_size);
+    return bad_input(
+        "[checkpoint] {}: expected {} bytes as its header says, got {}: the download is incomplete, fetch it again",
+        where, end, file_size);
   std::vector<const TensorInfo*> order;
   for (const TensorInfo& t : tensors)
     if (t.bytes > 0) order.push_back(&t);
@@ -114,14 +118,15 @@ Result<void> read_gguf(const MappedFile& map, uint32_t file, SourceBuilder& out)
     return bad_input("[checkpoint] {}: expected a little-endian GGUF file, got a big-endian one; convert it", where);
   if (version != 2 && version != 3)
     return bad_input("[checkpoint] {}: expected GGUF version 2 or 3, got {}", where, version);
-  DQ_TRY(const uint64_t tensor_count, in.count("tensors", 24));    // name length, axes, type, offset
+  DQ_TRY(const uint64_t tensor_count, in.count("tensors", 24));     // name length, axes, type, offset
   DQ_TRY(const uint64_t metadata_count, in.count("metadata", 13));  // key length, type, one byte
   DQ_TRY(const Metadata metadata, read_metadata(in, metadata_count));
   DQ_TRY(const uint64_t alignment, alignment_of(metadata, where));
   if (const auto split = metadata.find("split.count");
       split != metadata.end() && !split->second.integers.empty() && split->second.integers[0] > 1)
-    return bad_input("[checkpoint] {}: expected a whole GGUF file, got one of {} parts; join them with llama-gguf-split --merge",
-                     where, split->second.integers[0]);
+    return bad_input(
+        "[checkpoint] {}: expected a whole GGUF file, got one of {} parts; join them with llama-gguf-split --merge",
+        where, split->second.integers[0]);
 
   std::vector<TensorInfo> tensors;
   for (uint64_t i = 0; i < tensor_count; ++i) {

@@ -7,10 +7,22 @@ namespace {
 
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, enum gguf_metadata_value_type
 enum ValueType : uint32_t {
-  kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64,
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64,
 };
 constexpr uint64_t kSizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};  // least bytes of a value of each type
-constexpr uint64_t kShown = 8;                                            // elements of an array that are kept as text
+constexpr uint64_t kShown = 8;                                           // elements of an array that are kept as text
 constexpr uint64_t kMaxText = uint64_t{1} << 30;
 
 template <class T>
@@ -27,15 +39,16 @@ GgufValue integer(T v) {
 
 Result<void> GgufCursor::need(uint64_t n, std::string_view what) const {
   if (n <= bytes_.size() - position_) return {};
-  return bad_input("[checkpoint] {}: expected {} bytes for {} at byte {}, got {}: the file is damaged or its download incomplete",
-                   where_, n, what, position_, bytes_.size() - position_);
+  return bad_input(
+      "[checkpoint] {}: expected {} bytes for {} at byte {}, got {}: the file is damaged or its download incomplete",
+      where_, n, what, position_, bytes_.size() - position_);
 }
 
 Result<std::string> GgufCursor::text(std::string_view what, uint64_t max) {
   DQ_TRY(const uint64_t length, number<uint64_t>(what));
   if (length > max)
-    return bad_input("[checkpoint] {}: expected at most {} bytes for {} at byte {}, got {}; the file is damaged", where_,
-                     max, what, position_ - 8, length);
+    return bad_input("[checkpoint] {}: expected at most {} bytes for {} at byte {}, got {}; the file is damaged",
+                     where_, max, what, position_ - 8, length);
   DQ_CHECK(need(length, what));
   std::string out(reinterpret_cast<const char*>(bytes_.data()) + position_, length);
   position_ += length;
@@ -45,8 +58,10 @@ Result<std::string> GgufCursor::text(std::string_view what, uint64_t max) {
 Result<uint64_t> GgufCursor::count(std::string_view what, uint64_t item_bytes) {
   DQ_TRY(const uint64_t n, number<uint64_t>(what));
   if (n > (bytes_.size() - position_) / item_bytes)
-    return bad_input("[checkpoint] {}: expected a number of {} that the file has room for, got {}; the file is damaged or its download incomplete",
-                     where_, what, n);
+    return bad_input(
+        "[checkpoint] {}: expected a number of {} that the file has room for, got {}; the file is damaged or its "
+        "download incomplete",
+        where_, what, n);
   return n;
 }
 
@@ -100,7 +115,8 @@ Result<GgufValue> GgufCursor::array(const std::string& key) {
   const std::string what = fmt::format("the array '{}'", one_line(key));
   DQ_TRY(const uint32_t type, number<uint32_t>(what));
   if (type == kArray || type > kF64)
-    return bad_input("[checkpoint] {}: {} expected numbers, bools or texts, got elements of type {}", where_, what, type);
+    return bad_input("[checkpoint] {}: {} expected numbers, bools or texts, got elements of type {}", where_, what,
+                     type);
   DQ_TRY(const uint64_t n, count(fmt::format("elements of '{}'", one_line(key)), kSizes[type]));
   GgufValue out;
   out.text = "[";

@@ -1,5 +1,5 @@
-// The primitive values of a GGUF file, read from a bounded span: no length or count is believed before it is compared with
-// the bytes that are left.
+// The primitive values of a GGUF file, read from a bounded span: no length or count is believed before it is compared
+// with the bytes that are left.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,10 +1,11 @@
 // What a bare file holds, told from its tensor names. One row a kind, the special ones before the general ones.
+#include "checkpoint/kinds.h"
+
 #include <algorithm>
 #include <string_view>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/kinds.h"
 
 namespace danqing {
 namespace {
@@ -18,19 +19,26 @@ struct Rule {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> table = {
       {{"ZImagePipeline", "transformer", "z_image transformer"},
-       {"noise_refiner.0.", "context_refiner.0.", "cap_pad_token"}, {}},
+       {"noise_refiner.0.", "context_refiner.0.", "cap_pad_token"},
+       {}},
       {{"ErnieImagePipeline", "transformer", "ernie_image transformer"},
-       {"layers.0.self_attention.to_q.", "layers.0.adaLN_sa_ln.", "adaLN_modulation.1."}, {}},
+       {"layers.0.self_attention.to_q.", "layers.0.adaLN_sa_ln.", "adaLN_modulation.1."},
+       {}},
       {{"ErnieImagePipeline", "vae", "flux2 vae"}, {"bn.running_mean", "decoder.conv_in.", "decoder.conv_out."}, {}},
       {{"", "vae", "AutoencoderKL"}, {"decoder.conv_in.", "decoder.conv_out."}, {}},
       {{"ErnieImagePipeline", "text_encoder", "mistral3 text encoder with vision tower"},
-       {"layers.0.self_attn.q_proj.", "embed_tokens.", "vision_tower."}, {"layers.0.self_attn.q_norm."}},
+       {"layers.0.self_attn.q_proj.", "embed_tokens.", "vision_tower."},
+       {"layers.0.self_attn.q_norm."}},
       {{"ZImagePipeline", "text_encoder", "qwen3 text encoder"},
-       {"layers.0.self_attn.q_proj.", "embed_tokens.", "layers.0.self_attn.q_norm."}, {"vision_tower.", "visual."}},
+       {"layers.0.self_attn.q_proj.", "embed_tokens.", "layers.0.self_attn.q_norm."},
+       {"vision_tower.", "visual."}},
       {{"ErnieImagePipeline", "pe", "mistral causal language model"},
-       {"layers.0.self_attn.q_proj.", "embed_tokens.", "lm_head."}, {"layers.0.self_attn.q_norm.", "layers.0.self_attn.q_proj.bias"}},
-      {{"ErnieImagePipeline", "text_encoder", "mistral language model (text encoder, or prompt enhancer with tied output)"},
-       {"layers.0.self_attn.q_proj.", "embed_tokens."}, {"layers.0.self_attn.q_norm.", "layers.0.self_attn.q_proj.bias", "visual."}},
+       {"layers.0.self_attn.q_proj.", "embed_tokens.", "lm_head."},
+       {"layers.0.self_attn.q_norm.", "layers.0.self_attn.q_proj.bias"}},
+      {{"ErnieImagePipeline", "text_encoder",
+        "mistral language model (text encoder, or prompt enhancer with tied output)"},
+       {"layers.0.self_attn.q_proj.", "embed_tokens."},
+       {"layers.0.self_attn.q_norm.", "layers.0.self_attn.q_proj.bias", "visual."}},
       {{"", "text_encoder", "language model in llama.cpp's names"}, {"blk.0.attn_q.", "token_embd."}, {}},
   };
   return table;

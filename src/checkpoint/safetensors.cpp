@@ -16,8 +16,9 @@ Result<TensorInfo> checked(const SafetensorsEntry& e, uint64_t data_start, const
   const std::string name = one_line(e.name);
   const auto dtype = dtype_from_safetensors(e.dtype);
   if (!dtype)
-    return bad_input("[checkpoint] {}: tensor '{}' expected a known dtype (F32, F16, BF16, F8_E4M3, I64, ...), got '{}'",
-                     file, name, one_line(e.dtype, 40));
+    return bad_input(
+        "[checkpoint] {}: tensor '{}' expected a known dtype (F32, F16, BF16, F8_E4M3, I64, ...), got '{}'", file, name,
+        one_line(e.dtype, 40));
   const int64_t count = element_count(e.shape);
   const auto size = static_cast<uint64_t>(traits(*dtype).block_bytes);
   if (count < 0 || static_cast<uint64_t>(count) > UINT64_MAX / 2 / size)
@@ -39,8 +40,9 @@ Result<void> check_cover(std::vector<const TensorInfo*> tensors, uint64_t data_s
   uint64_t end = data_start;
   for (const TensorInfo* t : tensors) end = std::max(end, t->offset + t->bytes);
   if (end > file_size)
-    return bad_input("[checkpoint] {}: expected {} bytes as its header says, got {}: the download is incomplete, fetch it again",
-                     file, end, file_size);
+    return bad_input(
+        "[checkpoint] {}: expected {} bytes as its header says, got {}: the download is incomplete, fetch it again",
+        file, end, file_size);
   const TensorInfo* previous = nullptr;
   end = data_start;
   for (const TensorInfo* t : tensors) {
@@ -69,11 +71,13 @@ Result<void> read_safetensors(const MappedFile& map, uint32_t file, SourceBuilde
                      bytes.size());
   const auto length = load_le<uint64_t>(bytes.data());
   if (length > kMaxHeader)
-    return bad_input("[checkpoint] {}: expected a safetensors header of at most {} bytes, got {}; not a safetensors file",
-                     where, kMaxHeader, length);
+    return bad_input(
+        "[checkpoint] {}: expected a safetensors header of at most {} bytes, got {}; not a safetensors file", where,
+        kMaxHeader, length);
   if (length > bytes.size() - 8)
-    return bad_input("[checkpoint] {}: expected a header of {} bytes, got {}: the download is incomplete, fetch it again",
-                     where, length, bytes.size() - 8);
+    return bad_input(
+        "[checkpoint] {}: expected a header of {} bytes, got {}: the download is incomplete, fetch it again", where,
+        length, bytes.size() - 8);
   const std::string_view json(reinterpret_cast<const char*>(bytes.data()) + 8, length);
   if (json.empty() || json[0] != '{')
     return bad_input("[checkpoint] {}: expected a safetensors header that begins with '{{', got '{}'", where,

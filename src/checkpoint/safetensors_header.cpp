@@ -68,7 +68,8 @@ class HeaderReader : public Json::json_sax_t {
   }
   bool number_unsigned(uint64_t v) override {
     if (place_ == Place::shape_values) {
-      if (v > static_cast<uint64_t>(INT64_MAX)) return wrong("{} expected a possible shape, got a size of {}", entry(), v);
+      if (v > static_cast<uint64_t>(INT64_MAX))
+        return wrong("{} expected a possible shape, got a size of {}", entry(), v);
       if (out_.entries.back().shape.size() >= kMaxRank)
         return wrong("{} expected at most {} axes, got more", entry(), kMaxRank);
       out_.entries.back().shape.push_back(static_cast<int64_t>(v));
@@ -104,7 +105,18 @@ class HeaderReader : public Json::json_sax_t {
 
  private:
   enum class Place {
-    start, top, name, metadata, metadata_value, entry, dtype, shape, shape_values, offsets, offset_values, end,
+    start,
+    top,
+    name,
+    metadata,
+    metadata_value,
+    entry,
+    dtype,
+    shape,
+    shape_values,
+    offsets,
+    offset_values,
+    end,
   };
   static constexpr size_t kMaxRank = 16;
 

@@ -33,15 +33,20 @@ SafetensorsWriter::~SafetensorsWriter() {
   ::unlink(part_.c_str());
 }
 
-Result<void> SafetensorsWriter::add(const std::string& name, DType dtype, const Shape& shape, std::span<const std::byte> bytes) {
+Result<void> SafetensorsWriter::add(const std::string& name, DType dtype, const Shape& shape,
+                                    std::span<const std::byte> bytes) {
   const DTypeTraits& t = traits(dtype);
   const int64_t n = element_count(shape);
   if (t.safetensors.empty() || n < 0 || static_cast<uint64_t>(n) * static_cast<uint64_t>(t.block_bytes) != bytes.size())
-    return fail(ErrorCode::failed, "[safetensors] {}: tensor '{}' of shape {} does not take {} bytes of {}", path_.string(), name,
-                to_string(shape), bytes.size(), t.name);
-  if (header_.contains(name)) return fail(ErrorCode::failed, "[safetensors] {}: tensor '{}' was written already", path_.string(), name);
+    return fail(ErrorCode::failed, "[safetensors] {}: tensor '{}' of shape {} does not take {} bytes of {}",
+                path_.string(), name, to_string(shape), bytes.size(), t.name);
+  if (name == "__metadata__")
+    return fail(ErrorCode::failed, "[safetensors] {}: expected a tensor name, got '{}'", path_.string(), name);
+  if (header_.contains(name))
+    return fail(ErrorCode::failed, "[safetensors] {}: tensor '{}' was written already", path_.string(), name);
   if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), data_) != bytes.size()) return write_error(path_);
-  header_[name] = {{"dtype", std::string(t.safetensors)}, {"shape", shape}, {"data_offsets", {offset_, offset_ + bytes.size()}}};
+  header_[name] = {
+      {"dtype", std::string(t.safetensors)}, {"shape", shape}, {"data_offsets", {offset_, offset_ + bytes.size()}}};
   offset_ += bytes.size();
   return {};
 }

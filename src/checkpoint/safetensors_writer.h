@@ -1,5 +1,5 @@
-// Writes a safetensors file tensor by tensor, in bounded memory: the data goes to a part file, the header is put before it
-// at the end, and the result appears under its name only when it is whole.
+// Writes a safetensors file tensor by tensor, in bounded memory: the data goes to a part file, the header is put before
+// it at the end, and the result appears under its name only when it is whole.
 #pragma once
 #include <cstdio>
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace danqing {
 class SafetensorsWriter {
  public:
   static Result<std::unique_ptr<SafetensorsWriter>> create(const std::filesystem::path& path);
-  ~SafetensorsWriter();   ///< removes the part file when finish() was not reached
+  ~SafetensorsWriter();  ///< removes the part file when finish() was not reached
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 

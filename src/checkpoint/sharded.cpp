@@ -58,10 +58,14 @@ Result<fs::path> choose_weights(const fs::path& directory) {
     std::error_code ignored;
     if (it->is_directory(ignored)) continue;
     const std::string name = it->path().filename().string();
-    if (ends_with(name, ".safetensors.index.json")) indexes.push_back(name);
-    else if (name.find(".safetensors.index.") != std::string::npos && ends_with(name, ".json")) old_variants.push_back(name);
-    else if (ends_with(name, ".safetensors")) (is_shard_name(name) ? shards : plain).push_back(name);
-    else if (ends_with(name, ".gguf")) ggufs.push_back(name);
+    if (ends_with(name, ".safetensors.index.json"))
+      indexes.push_back(name);
+    else if (name.find(".safetensors.index.") != std::string::npos && ends_with(name, ".json"))
+      old_variants.push_back(name);
+    else if (ends_with(name, ".safetensors"))
+      (is_shard_name(name) ? shards : plain).push_back(name);
+    else if (ends_with(name, ".gguf"))
+      ggufs.push_back(name);
     else if (ends_with(name, ".bin") || ends_with(name, ".ckpt") || ends_with(name, ".pt") || ends_with(name, ".pth"))
       pickles.push_back(name);
   }
@@ -86,11 +90,13 @@ Result<fs::path> choose_weights(const fs::path& directory) {
     return bad_input("[checkpoint] {}: expected one weights file or an index, got {}; name the file itself", where,
                      list(all));
   if (!shards.empty())
-    return bad_input("[checkpoint] {}: expected an index beside the shards, got only {}; download the .safetensors.index.json too",
-                     where, list(shards));
+    return bad_input(
+        "[checkpoint] {}: expected an index beside the shards, got only {}; download the .safetensors.index.json too",
+        where, list(shards));
   if (!pickles.empty())
-    return bad_input("[checkpoint] {}: expected safetensors or GGUF weights, got only {}; get or convert them to safetensors",
-                     where, list(pickles));
+    return bad_input(
+        "[checkpoint] {}: expected safetensors or GGUF weights, got only {}; get or convert them to safetensors", where,
+        list(pickles));
   return bad_input("[checkpoint] {}: expected a .safetensors or .gguf file, got none", where);
 }
 
@@ -106,8 +112,8 @@ Result<std::shared_ptr<const TensorSource>> open_sharded(const fs::path& index) 
                        one_line(dump_json(file), 60));
     const auto& name = file.get_ref<const std::string&>();
     if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string("/\\\0", 3)) != std::string::npos)
-      return bad_input("[checkpoint] {}: tensor '{}' expected a file beside the index, got '{}'", where, one_line(tensor),
-                       one_line(name));
+      return bad_input("[checkpoint] {}: tensor '{}' expected a file beside the index, got '{}'", where,
+                       one_line(tensor), one_line(name));
     names.insert(name);
   }
   if (names.empty()) return bad_input("[checkpoint] {}: expected a weight_map with entries, got an empty one", where);

@@ -32,8 +32,7 @@ Result<std::shared_ptr<const TensorSource>> open_file(const fs::path& path) {
 Result<std::shared_ptr<const TensorSource>> TensorSource::open(const fs::path& path) {
   std::error_code ec;
   const fs::file_status status = fs::status(path, ec);
-  if (!fs::exists(status))
-    return bad_input("[checkpoint] {}: no such file or directory", path.string());
+  if (!fs::exists(status)) return bad_input("[checkpoint] {}: no such file or directory", path.string());
   if (!fs::is_directory(status)) return open_file(path);
   DQ_TRY(const fs::path weights, choose_weights(path));
   return open_file(weights);

@@ -21,9 +21,9 @@ namespace danqing {
 struct TensorInfo {
   std::string name;
   DType dtype = DType::f32;
-  Shape shape;           ///< torch order (GGUF's reversed sizes are already turned round)
-  uint32_t file = 0;     ///< index into TensorSource::files()
-  uint64_t offset = 0;   ///< from the start of the file
+  Shape shape;          ///< torch order (GGUF's reversed sizes are already turned round)
+  uint32_t file = 0;    ///< index into TensorSource::files()
+  uint64_t offset = 0;  ///< from the start of the file
   uint64_t bytes = 0;
 };
 
@@ -37,7 +37,8 @@ class TensorSource {
   static Result<std::shared_ptr<const TensorSource>> open(const std::filesystem::path& path);
 
   /// For synthetic weights and tests: tensors that live in memory owned by the source.
-  static std::shared_ptr<const TensorSource> from_memory(std::vector<TensorInfo> tensors, std::vector<std::byte> storage);
+  static std::shared_ptr<const TensorSource> from_memory(std::vector<TensorInfo> tensors,
+                                                         std::vector<std::byte> storage);
 
   Format format() const { return format_; }
   const std::vector<TensorInfo>& tensors() const { return tensors_; }

@@ -11,15 +11,15 @@ namespace danqing {
 
 /// How a weight is used; decides in which dtype it may be kept on a device.
 enum class WeightUse {
-  matrix,     ///< [out, in] of a linear layer or an embedding table: any dtype that the device multiplies with
-  vector,     ///< norms, biases, statistics: always f32 on the device
-  kernel,     ///< [out, in, kh, kw] of a convolution
+  matrix,  ///< [out, in] of a linear layer or an embedding table: any dtype that the device multiplies with
+  vector,  ///< norms, biases, statistics: always f32 on the device
+  kernel,  ///< [out, in, kh, kw] of a convolution
 };
 
 /// One expected tensor under our own name (= the diffusers/transformers name without prefixes).
 struct TensorSpec {
   std::string name;
-  Shape shape;               ///< exact; [1x1 kernels may be stored as 2-D matrices and the reverse]
+  Shape shape;  ///< exact; [1x1 kernels may be stored as 2-D matrices and the reverse]
   WeightUse use = WeightUse::matrix;
   bool optional = false;
 };
@@ -32,9 +32,10 @@ struct NameMap {
     std::string from;  ///< beginning or middle part of a foreign name, e.g. "decoder.post_quant_conv."
     std::string to;    ///< our spelling, e.g. "post_quant_conv."
   };
-  std::vector<std::string> prefixes;  ///< tried in this order, then in pairs; the one under which most specs are found wins
+  std::vector<std::string>
+      prefixes;  ///< tried in this order, then in pairs; the one under which most specs are found wins
   std::vector<Alias> aliases;
-  std::vector<std::string> ignored;   ///< prefixes of tensors that may be present and unused ("vision_tower.")
+  std::vector<std::string> ignored;  ///< prefixes of tensors that may be present and unused ("vision_tower.")
 };
 
 /// Every spec with the stored tensor that serves it.
@@ -45,13 +46,13 @@ struct BoundTensor {
 struct BoundTensors {
   std::shared_ptr<const TensorSource> source;
   std::vector<BoundTensor> tensors;
-  std::vector<std::string> unused;     ///< names under the prefix that no spec asked for and `ignored` does not cover
+  std::vector<std::string> unused;  ///< names under the prefix that no spec asked for and `ignored` does not cover
   const BoundTensor* find(std::string_view name) const;
 };
 
 /// Call it as danqing::bind: argument-dependent lookup would find std::bind too.
-/// Matches; error (bad_input) names file, tensor, expected and got: the first missing tensor (with the number of others)
-/// or the first wrong shape. Two foreign names that map to one of ours are an error.
+/// Matches; error (bad_input) names file, tensor, expected and got: the first missing tensor (with the number of
+/// others) or the first wrong shape. Two foreign names that map to one of ours are an error.
 Result<BoundTensors> bind(std::shared_ptr<const TensorSource> source, const std::vector<TensorSpec>& specs,
                           const NameMap& names, const std::string& model_name);
 

@@ -48,7 +48,8 @@ TEST(WriteFile, OneOfManyWritersWins) {
   std::atomic<int> won{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i)
-    threads.emplace_back([&, i] { won += write_file(dir / "f", std::string(1000, static_cast<char>('a' + i)), false).ok(); });
+    threads.emplace_back(
+        [&, i] { won += write_file(dir / "f", std::string(1000, static_cast<char>('a' + i)), false).ok(); });
   for (auto& t : threads) t.join();
   EXPECT_EQ(won, 1);
   DQ_ASSERT_OK(const std::string got, read_text(dir / "f"));

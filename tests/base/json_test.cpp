@@ -12,8 +12,27 @@ namespace danqing {
 namespace {
 
 TEST(ParseJson, HostileTexts) {
-  const std::vector<std::string> bad = {"", "{", "}", "[1,]", "{\"a\"}", "{\"a\":}", "nul", "'a'", "{a:1}", "1 2", "\"\\ud800\"", "\"\xff\"",
-                                        "\"a\nb\"", "NaN", "Infinity", "1e999", "01", "+1", "\xef\xbb", std::string(200000, '['), std::string(200000, '{'),
+  const std::vector<std::string> bad = {"",
+                                        "{",
+                                        "}",
+                                        "[1,]",
+                                        "{\"a\"}",
+                                        "{\"a\":}",
+                                        "nul",
+                                        "'a'",
+                                        "{a:1}",
+                                        "1 2",
+                                        "\"\\ud800\"",
+                                        "\"\xff\"",
+                                        "\"a\nb\"",
+                                        "NaN",
+                                        "Infinity",
+                                        "1e999",
+                                        "01",
+                                        "+1",
+                                        "\xef\xbb",
+                                        std::string(200000, '['),
+                                        std::string(200000, '{'),
                                         "\"" + std::string(1 << 20, 'x')};
   for (const std::string& text : bad) {
     const auto r = parse_json(text, "some/config.json");
@@ -59,7 +78,10 @@ TEST(DumpJson, InvalidUtf8DoesNotThrow) { EXPECT_EQ(dump_json(Json("a\xff")), "\
 
 // What a config may say for a field, and what each reader makes of it.
 TEST(JsonObjectFields, HostileValues) {
-  struct Row { const char* value; bool integer, number, boolean, string, integers, object; };
+  struct Row {
+    const char* value;
+    bool integer, number, boolean, string, integers, object;
+  };
   const std::vector<Row> rows = {
       {"5", true, true, false, false, false, false},
       {"-5", true, true, false, false, false, false},

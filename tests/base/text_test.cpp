@@ -15,10 +15,10 @@ TEST(OneLine, ControlAndInvalidBytesAreEscaped) {
   EXPECT_EQ(one_line("a\nb\r\t\x1b[31m"), "a\\x0ab\\x0d\\x09\\x1b[31m");
   EXPECT_EQ(one_line(std::string_view("\0\x7f", 2)), "\\x00\\x7f");
   EXPECT_EQ(one_line("\xff"), "\\xff");
-  EXPECT_EQ(one_line("\xe4\xb8"), "\\xe4\\xb8");              // cut
-  EXPECT_EQ(one_line("\xc0\x80"), "\\xc0\\x80");              // overlong
+  EXPECT_EQ(one_line("\xe4\xb8"), "\\xe4\\xb8");  // cut
+  EXPECT_EQ(one_line("\xc0\x80"), "\\xc0\\x80");  // overlong
   EXPECT_EQ(one_line("\xe0\x80\x80"), "\\xe0\\x80\\x80");
-  EXPECT_EQ(one_line("\xed\xa0\x80"), "\\xed\\xa0\\x80");     // a surrogate
+  EXPECT_EQ(one_line("\xed\xa0\x80"), "\\xed\\xa0\\x80");           // a surrogate
   EXPECT_EQ(one_line("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");  // above U+10FFFF
   EXPECT_EQ(one_line("\xf4\x8f\xbf\xbf"), "\xf4\x8f\xbf\xbf");
 }

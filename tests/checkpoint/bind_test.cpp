@@ -1,8 +1,7 @@
 // Foreign names to ours: prefixes, aliases, shapes, and what cannot be matched.
-#include "checkpoint/tensor_spec.h"
-
 #include <gtest/gtest.h>
 
+#include "checkpoint/tensor_spec.h"
 #include "testing/testing.h"
 
 namespace danqing {
@@ -19,13 +18,16 @@ std::shared_ptr<const TensorSource> source_of(const std::vector<std::pair<std::s
   return TensorSource::from_memory(std::move(infos), std::vector<std::byte>(offset));
 }
 
-const std::vector<TensorSpec> kSpecs = {
-    {"x_embedder.weight", {4, 2, 1, 1}, WeightUse::kernel}, {"layers.0.q.weight", {4, 4}}, {"norm.weight", {4}, WeightUse::vector}};
+const std::vector<TensorSpec> kSpecs = {{"x_embedder.weight", {4, 2, 1, 1}, WeightUse::kernel},
+                                        {"layers.0.q.weight", {4, 4}},
+                                        {"norm.weight", {4}, WeightUse::vector}};
 const NameMap kNames{.prefixes = {"", "model.diffusion_model.", "transformer.", "model."}};
 
 TEST(Bind, EveryPrefix) {
   for (const std::string& prefix : kNames.prefixes) {
-    const auto source = source_of({{prefix + "x_embedder.weight", {4, 2, 1, 1}}, {prefix + "layers.0.q.weight", {4, 4}}, {prefix + "norm.weight", {4}}});
+    const auto source = source_of({{prefix + "x_embedder.weight", {4, 2, 1, 1}},
+                                   {prefix + "layers.0.q.weight", {4, 4}},
+                                   {prefix + "norm.weight", {4}}});
     DQ_ASSERT_OK(const BoundTensors b, danqing::bind(source, kSpecs, kNames, "test"));
     ASSERT_EQ(b.tensors.size(), 3u);
     EXPECT_TRUE(b.unused.empty());
@@ -37,8 +39,12 @@ TEST(Bind, EveryPrefix) {
 TEST(Bind, PrefixOfTheRoleBeforeThePrefixOfTheModel) {
   const NameMap names{.prefixes = {"language_model.model.", "model.", "text_encoder.", ""}};
   const std::vector<TensorSpec> specs = {{"a.weight", {1}}, {"b.weight", {1}}};
-  for (const std::string& prefix : std::vector<std::string>{"text_encoder.model.", "text_encoder.language_model.model.", "text_encoder."})
-    EXPECT_TRUE(danqing::bind(source_of({{prefix + "a.weight", {1}}, {prefix + "b.weight", {1}}, {"a.bias", {1}}}), specs, names, "test").ok()) << prefix;
+  for (const std::string& prefix :
+       std::vector<std::string>{"text_encoder.model.", "text_encoder.language_model.model.", "text_encoder."})
+    EXPECT_TRUE(danqing::bind(source_of({{prefix + "a.weight", {1}}, {prefix + "b.weight", {1}}, {"a.bias", {1}}}),
+                              specs, names, "test")
+                    .ok())
+        << prefix;
 }
 
 TEST(Bind, OneFileServesSeveralComponents) {
@@ -49,7 +55,8 @@ TEST(Bind, OneFileServesSeveralComponents) {
                                  {"text_encoders.norm.weight", {7}}});
   DQ_ASSERT_OK(const BoundTensors transformer, danqing::bind(source, kSpecs, kNames, "transformer"));
   EXPECT_TRUE(transformer.unused.empty());  // the others belong to other components
-  DQ_ASSERT_OK(const BoundTensors vae, danqing::bind(source, {{"norm.weight", {9}}}, {.prefixes = {"", "vae."}}, "vae"));
+  DQ_ASSERT_OK(const BoundTensors vae,
+               danqing::bind(source, {{"norm.weight", {9}}}, {.prefixes = {"", "vae."}}, "vae"));
   EXPECT_EQ(vae.find("norm.weight")->stored->shape, Shape{9});
 }
 
@@ -57,7 +64,8 @@ TEST(Bind, MatricesAndOneByOneKernelsAreInterchangeable) {
   const auto flat = source_of({{"k", {4, 2}}, {"m", {4, 2, 1, 1}}});
   const std::vector<TensorSpec> specs = {{"k", {4, 2, 1, 1}}, {"m", {4, 2}}};
   EXPECT_TRUE(danqing::bind(flat, specs, {}, "test").ok());
-  for (const Shape& other : {Shape{2, 4}, Shape{4, 2, 1}, Shape{1, 1, 4, 2}, Shape{8}, Shape{4, 2, 1, 2}, Shape{4, 2, 3, 3}}) {
+  for (const Shape& other :
+       {Shape{2, 4}, Shape{4, 2, 1}, Shape{1, 1, 4, 2}, Shape{8}, Shape{4, 2, 1, 2}, Shape{4, 2, 3, 3}}) {
     const auto r = danqing::bind(source_of({{"k", other}, {"m", {4, 2}}}), specs, {}, "test");
     ASSERT_FALSE(r.ok()) << to_string(other);
     EXPECT_NE(r.error().message.find("expected shape [4, 2, 1, 1], got " + to_string(other)), std::string::npos);
@@ -88,19 +96,25 @@ TEST(Bind, Aliases) {
 }
 
 TEST(Bind, HeadOutsideThePrefixOfTheBody) {
-  const NameMap names{.prefixes = {"language_model.model.", "model.", ""}, .aliases = {{"language_model.lm_head.", "lm_head."}}};
+  const NameMap names{.prefixes = {"language_model.model.", "model.", ""},
+                      .aliases = {{"language_model.lm_head.", "lm_head."}}};
   const std::vector<TensorSpec> specs = {{"a", {1}}, {"b", {1}}, {"lm_head.weight", {3}}};
-  for (const auto& [body, head] : {std::pair{"model.", "lm_head.weight"}, std::pair{"language_model.model.", "language_model.lm_head.weight"}}) {
-    DQ_ASSERT_OK(const BoundTensors b, danqing::bind(source_of({{body + std::string("a"), {1}}, {body + std::string("b"), {1}}, {head, {3}}}), specs, names, "test"));
+  for (const auto& [body, head] :
+       {std::pair{"model.", "lm_head.weight"}, std::pair{"language_model.model.", "language_model.lm_head.weight"}}) {
+    DQ_ASSERT_OK(const BoundTensors b,
+                 danqing::bind(source_of({{body + std::string("a"), {1}}, {body + std::string("b"), {1}}, {head, {3}}}),
+                               specs, names, "test"));
     EXPECT_EQ(b.find("lm_head.weight")->stored->name, head);
   }
 }
 
 TEST(Bind, TwoNamesForOneAreAnError) {
   const NameMap names{.aliases = {{"decoder.quant.", "quant."}}};
-  const auto r = danqing::bind(source_of({{"decoder.quant.w", {1}}, {"quant.w", {1}}}), {{"quant.w", {1}}}, names, "test");
+  const auto r =
+      danqing::bind(source_of({{"decoder.quant.w", {1}}, {"quant.w", {1}}}), {{"quant.w", {1}}}, names, "test");
   ASSERT_FALSE(r.ok());
-  EXPECT_EQ(r.error().message, "[checkpoint] (memory): expected one tensor for 'quant.w', got 'decoder.quant.w' and 'quant.w'");
+  EXPECT_EQ(r.error().message,
+            "[checkpoint] (memory): expected one tensor for 'quant.w', got 'decoder.quant.w' and 'quant.w'");
 }
 
 TEST(Bind, MissingTensorNamesItAndCountsTheOthers) {
@@ -115,8 +129,10 @@ TEST(Bind, MissingTensorNamesItAndCountsTheOthers) {
 TEST(Bind, OptionalAndUnusedAndIgnored) {
   const std::vector<TensorSpec> specs = {{"a", {1}}, {.name = "b", .shape = {1}, .optional = true}};
   const NameMap names{.prefixes = {"m."}, .ignored = {"vision_tower.", "m.projector."}};
-  DQ_ASSERT_OK(const BoundTensors b,
-               danqing::bind(source_of({{"m.a", {1}}, {"m.vision_tower.x", {1}}, {"m.projector.x", {1}}, {"m.stray", {1}}}), specs, names, "test"));
+  DQ_ASSERT_OK(
+      const BoundTensors b,
+      danqing::bind(source_of({{"m.a", {1}}, {"m.vision_tower.x", {1}}, {"m.projector.x", {1}}, {"m.stray", {1}}}),
+                    specs, names, "test"));
   EXPECT_EQ(b.find("b")->stored, nullptr);
   EXPECT_EQ(b.unused, std::vector<std::string>{"m.stray"});
   // Present, an optional tensor must have its shape.

@@ -38,7 +38,8 @@ TEST(OpenCheckpointParts, SplitFiles) {
   fs::copy_file(tiny("transformer/diffusion_pytorch_model.safetensors"), dir / "dit.safetensors");
   fs::copy_file(tiny("text_encoder/model.safetensors"), dir / "te.safetensors");
   fs::copy_file(tiny("vae/diffusion_pytorch_model.safetensors"), dir / "ae.sft");
-  ModelPaths paths{.transformer = dir / "dit.safetensors", .text_encoder = dir / "te.safetensors", .vae = dir / "ae.sft"};
+  ModelPaths paths{
+      .transformer = dir / "dit.safetensors", .text_encoder = dir / "te.safetensors", .vae = dir / "ae.sft"};
   paths.tokenizer = tiny("tokenizer");
   paths.scheduler = tiny("scheduler");
   DQ_ASSERT_OK(const Checkpoint c, open_checkpoint(paths));
@@ -50,7 +51,8 @@ TEST(OpenCheckpointParts, SplitFiles) {
 }
 
 TEST(OpenCheckpointParts, FileOverridesDirectoryAndKeepsItsConfig) {
-  DQ_ASSERT_OK(const Checkpoint c, open_checkpoint({.model = tiny(), .transformer = data("fixtures/gguf/ernie-tiny-Q8_0.gguf")}));
+  DQ_ASSERT_OK(const Checkpoint c,
+               open_checkpoint({.model = tiny(), .transformer = data("fixtures/gguf/ernie-tiny-Q8_0.gguf")}));
   const ComponentFiles* t = c.find("transformer");
   ASSERT_NE(t, nullptr);
   EXPECT_EQ(t->source->format(), TensorSource::Format::gguf);
@@ -100,9 +102,10 @@ TEST(OpenCheckpointSingle, ComponentDirectoryAndFile) {
 TEST(OpenCheckpointSingle, OneFileForSeveralRoles) {
   const TempDir dir;
   const auto path = put(dir.path(), "all.safetensors",
-                        safetensors_of({"model.diffusion_model.layers.0.self_attention.to_q.weight", "model.diffusion_model.layers.0.adaLN_sa_ln.weight",
-                                        "model.diffusion_model.adaLN_modulation.1.weight", "vae.decoder.conv_in.weight", "vae.decoder.conv_out.weight",
-                                        "vae.bn.running_mean"}));
+                        safetensors_of({"model.diffusion_model.layers.0.self_attention.to_q.weight",
+                                        "model.diffusion_model.layers.0.adaLN_sa_ln.weight",
+                                        "model.diffusion_model.adaLN_modulation.1.weight", "vae.decoder.conv_in.weight",
+                                        "vae.decoder.conv_out.weight", "vae.bn.running_mean"}));
   DQ_ASSERT_OK(const Checkpoint c, open_checkpoint({.model = path}));
   ASSERT_EQ(c.components.size(), 2u);
   EXPECT_EQ(c.find("transformer")->source, c.find("vae")->source);
@@ -136,16 +139,26 @@ TEST(OpenCheckpointDirectory, ZImageIsRecognised) {
 TEST(OpenCheckpointDirectory, PlainWeightsAreTakenBeforeVariants) {
   const std::string plain = safetensors_of({"plain"}), variant = safetensors_of({"variant"});
   const std::string index = R"({"weight_map":{"plain":"diffusion_pytorch_model-00001-of-00001.safetensors"}})";
-  struct Row { std::vector<std::pair<std::string, std::string>> files; std::string want; };
+  struct Row {
+    std::vector<std::pair<std::string, std::string>> files;
+    std::string want;
+  };
   const std::vector<Row> rows = {
-      {{{"diffusion_pytorch_model.safetensors", plain}, {"diffusion_pytorch_model.fp16.safetensors", variant}}, "plain"},
-      {{{"model.safetensors", plain}, {"model.bf16.safetensors", variant}, {"consolidated.safetensors", variant}}, "plain"},
+      {{{"diffusion_pytorch_model.safetensors", plain}, {"diffusion_pytorch_model.fp16.safetensors", variant}},
+       "plain"},
+      {{{"model.safetensors", plain}, {"model.bf16.safetensors", variant}, {"consolidated.safetensors", variant}},
+       "plain"},
       {{{"diffusion_pytorch_model.fp16.safetensors", variant}}, "variant"},
-      {{{"diffusion_pytorch_model.safetensors.index.fp16.json", R"({"weight_map":{"variant":"diffusion_pytorch_model.fp16-00001-of-00001.safetensors"}})"},
-        {"diffusion_pytorch_model.fp16-00001-of-00001.safetensors", variant}}, "variant"},
+      {{{"diffusion_pytorch_model.safetensors.index.fp16.json",
+         R"({"weight_map":{"variant":"diffusion_pytorch_model.fp16-00001-of-00001.safetensors"}})"},
+        {"diffusion_pytorch_model.fp16-00001-of-00001.safetensors", variant}},
+       "variant"},
       {{{"other.safetensors", plain}, {"other.fp8.safetensors", variant}}, "plain"},
-      {{{"diffusion_pytorch_model.safetensors.index.json", index}, {"diffusion_pytorch_model-00001-of-00001.safetensors", plain},
-        {"diffusion_pytorch_model.fp16.safetensors.index.json", "{}"}, {"diffusion_pytorch_model.fp16-00001-of-00002.safetensors", variant}}, "plain"},
+      {{{"diffusion_pytorch_model.safetensors.index.json", index},
+        {"diffusion_pytorch_model-00001-of-00001.safetensors", plain},
+        {"diffusion_pytorch_model.fp16.safetensors.index.json", "{}"},
+        {"diffusion_pytorch_model.fp16-00001-of-00002.safetensors", variant}},
+       "plain"},
       {{{"model.safetensors", plain}, {"pytorch_model.bin", "PK\x03\x04"}, {"model.gguf", "GGUF"}}, "plain"},
   };
   for (const Row& r : rows) {
@@ -201,7 +214,8 @@ TEST(OpenCheckpointErrors, EachIsOneClearLine) {
       {"index nested deeply", "nested deeper", index_text(std::string(100000, '['))},
       {"no class", "'_class_name' is missing", index_text("{}")},
       {"class is a number", "expected a string, got 7", index_text(R"({"_class_name":7})")},
-      {"unknown class", "ErnieImagePipeline, ZImagePipeline, got FluxPipeline", index_text(R"({"_class_name":"FluxPipeline"})")},
+      {"unknown class", "ErnieImagePipeline, ZImagePipeline, got FluxPipeline",
+       index_text(R"({"_class_name":"FluxPipeline"})")},
       {"class with line breaks", "got a\\x0ab", index_text(R"({"_class_name":"a\nb"})")},
       {"transformer missing", "component 'transformer' (ErnieImageTransformer2DModel)", without("transformer")},
       {"text encoder missing", "component 'text_encoder' (Mistral3Model)", without("text_encoder")},
@@ -212,38 +226,75 @@ TEST(OpenCheckpointErrors, EachIsOneClearLine) {
       {"scheduler missing", "component 'scheduler'", without("scheduler")},
       {"component is a text", "[library, class] or nulls, got \"x\"", index_with([](Json& j) { j["vae"] = "x"; })},
       {"component is a number", "[library, class] or nulls, got 3", index_with([](Json& j) { j["tokenizer"] = 3; })},
-      {"component of three", "[library, class] or nulls", index_with([](Json& j) { j["vae"] = {"a", "b", "c"}; })},
-      {"component of numbers", "[library, class] or nulls", index_with([](Json& j) { j["vae"] = {1, 2}; })},
-      {"config is a list", "expected a JSON object, got array", part_with("vae", {{"config.json", "[]"}, {"model.safetensors", safetensors_of({"a"})}})},
-      {"config breaks off", "not valid JSON", part_with("vae", {{"config.json", "{\"a\":"}, {"model.safetensors", safetensors_of({"a"})}})},
-      {"config in UTF-16", "not valid JSON", part_with("vae", {{"config.json", std::string("\xff\xfe{\0}\0", 6)}, {"model.safetensors", safetensors_of({"a"})}})},
+      {"component of three", "[library, class] or nulls", index_with([](Json& j) {
+         j["vae"] = {"a", "b", "c"};
+       })},
+      {"component of numbers", "[library, class] or nulls", index_with([](Json& j) {
+         j["vae"] = {1, 2};
+       })},
+      {"config is a list", "expected a JSON object, got array",
+       part_with("vae", {{"config.json", "[]"}, {"model.safetensors", safetensors_of({"a"})}})},
+      {"config breaks off", "not valid JSON",
+       part_with("vae", {{"config.json", "{\"a\":"}, {"model.safetensors", safetensors_of({"a"})}})},
+      {"config in UTF-16", "not valid JSON",
+       part_with("vae",
+                 {{"config.json", std::string("\xff\xfe{\0}\0", 6)}, {"model.safetensors", safetensors_of({"a"})}})},
       {"scheduler config breaks off", "not valid JSON", part_with("scheduler", {{"scheduler_config.json", "{"}})},
       {"scheduler without config", "component 'scheduler'", part_with("scheduler", {})},
       {"component without weights", "got none", part_with("transformer", {{"config.json", "{}"}})},
-      {"component of another kind", "expected a transformer, got flux2 vae", [](const fs::path& d) {
+      {"component of another kind", "expected a transformer, got flux2 vae",
+       [](const fs::path& d) {
          linked_model(d, {"transformer"});
          fs::create_directory_symlink(tiny("vae"), d / "transformer");
          return ModelPaths{.model = d};
        }},
-      {"no index beside the folders", "model_index.json", [](const fs::path& d) {
+      {"no index beside the folders", "model_index.json",
+       [](const fs::path& d) {
          linked_model(d);
          fs::remove(d / "model_index.json");
          return ModelPaths{.model = d};
        }},
-      {"override not there", "no such file", [](const fs::path& d) { return ModelPaths{.model = tiny(), .vae = d / "v.safetensors"}; }},
-      {"override of another kind", "expected a vae, got ernie_image transformer", [](const fs::path& d) { fs::create_symlink(tiny("transformer/diffusion_pytorch_model.safetensors"), d / "v"); return ModelPaths{.model = tiny(), .vae = d / "v"}; }},
-      {"override is a pipeline", "whole pipeline", [](const fs::path& d) { return ModelPaths{.model = tiny(), .vae = linked_model(d)}; }},
-      {"override is a LoRA", "got LoRA adapter", [=](const fs::path& d) { fs::create_symlink(lora, d / "l"); return ModelPaths{.model = tiny(), .transformer = d / "l"}; }},
-      {"model is a LoRA", "beside a model", [=](const fs::path& d) { fs::create_symlink(lora, d / "l"); return ModelPaths{.model = d / "l"}; }},
-      {"file of unknown tensors", "the first is 'weight'", [](const fs::path& d) { return ModelPaths{.model = put(d, "x.safetensors", safetensors_of({"weight"}))}; }},
-      {"file without tensors", "no kind known", [](const fs::path& d) { return ModelPaths{.model = put(d, "x.safetensors", safetensors("{}"))}; }},
-      {"component of unknown class", "got UNet2DModel", [](const fs::path& d) {
+      {"override not there", "no such file",
+       [](const fs::path& d) { return ModelPaths{.model = tiny(), .vae = d / "v.safetensors"}; }},
+      {"override of another kind", "expected a vae, got ernie_image transformer",
+       [](const fs::path& d) {
+         fs::create_symlink(tiny("transformer/diffusion_pytorch_model.safetensors"), d / "v");
+         return ModelPaths{.model = tiny(), .vae = d / "v"};
+       }},
+      {"override is a pipeline", "whole pipeline",
+       [](const fs::path& d) { return ModelPaths{.model = tiny(), .vae = linked_model(d)}; }},
+      {"override is a LoRA", "got LoRA adapter",
+       [=](const fs::path& d) {
+         fs::create_symlink(lora, d / "l");
+         return ModelPaths{.model = tiny(), .transformer = d / "l"};
+       }},
+      {"model is a LoRA", "beside a model",
+       [=](const fs::path& d) {
+         fs::create_symlink(lora, d / "l");
+         return ModelPaths{.model = d / "l"};
+       }},
+      {"file of unknown tensors", "the first is 'weight'",
+       [](const fs::path& d) { return ModelPaths{.model = put(d, "x.safetensors", safetensors_of({"weight"}))}; }},
+      {"file without tensors", "no kind known",
+       [](const fs::path& d) { return ModelPaths{.model = put(d, "x.safetensors", safetensors("{}"))}; }},
+      {"component of unknown class", "got UNet2DModel",
+       [](const fs::path& d) {
          put(d, "config.json", R"({"_class_name":"UNet2DModel"})");
          put(d, "model.safetensors", safetensors_of({"weight"}));
          return ModelPaths{.model = d};
        }},
-      {"tokenizer not there", "expected a tokenizer", [](const fs::path& d) { ModelPaths p{.model = tiny()}; p.tokenizer = d / "t"; return p; }},
-      {"scheduler not there", "expected a scheduler_config.json", [](const fs::path& d) { ModelPaths p{.model = tiny()}; p.scheduler = d; return p; }},
+      {"tokenizer not there", "expected a tokenizer",
+       [](const fs::path& d) {
+         ModelPaths p{.model = tiny()};
+         p.tokenizer = d / "t";
+         return p;
+       }},
+      {"scheduler not there", "expected a scheduler_config.json",
+       [](const fs::path& d) {
+         ModelPaths p{.model = tiny()};
+         p.scheduler = d;
+         return p;
+       }},
       {"nothing given", "got none", [](const fs::path&) { return ModelPaths{}; }, ErrorCode::usage},
   };
   EXPECT_GE(cases.size(), 40u);

@@ -27,10 +27,14 @@ std::vector<Stored> stored() {
   return {
       {DType::f64, le(0.1) + le(-1e300), {0.1f, -std::numeric_limits<float>::infinity()}},
       {DType::f32, le(0.1f) + le(-2.5f), {0.1f, -2.5f}},
-      {DType::f16, le<uint16_t>(0x3c00) + le<uint16_t>(0xc100) + le<uint16_t>(0x7bff) + le<uint16_t>(0x0001), {1.f, -2.5f, 65504.f, 5.9604644775390625e-08f}},
+      {DType::f16,
+       le<uint16_t>(0x3c00) + le<uint16_t>(0xc100) + le<uint16_t>(0x7bff) + le<uint16_t>(0x0001),
+       {1.f, -2.5f, 65504.f, 5.9604644775390625e-08f}},
       {DType::bf16, le<uint16_t>(0x3f80) + le<uint16_t>(0xc020) + le<uint16_t>(0x4049), {1.f, -2.5f, 3.140625f}},
       {DType::f8_e4m3, "\x38\x7e\x01\xb8\x08", {1.f, 448.f, 0.001953125f, -1.f, 0.015625f}},
-      {DType::f8_e5m2, "\x3c\x7b\x01\xbc\x7c", {1.f, 57344.f, 1.52587890625e-05f, -1.f, std::numeric_limits<float>::infinity()}},
+      {DType::f8_e5m2,
+       "\x3c\x7b\x01\xbc\x7c",
+       {1.f, 57344.f, 1.52587890625e-05f, -1.f, std::numeric_limits<float>::infinity()}},
       {DType::i64, le<int64_t>(-5) + le<int64_t>(int64_t{1} << 40), {-5.f, 1099511627776.f}},
       {DType::i32, le<int32_t>(INT32_MIN) + le<int32_t>(7), {-2147483648.f, 7.f}},
       {DType::i16, le<int16_t>(-300), {-300.f}},
@@ -60,7 +64,8 @@ TEST(Decode, EveryTagOfSafetensors) {
   for (const Stored& s : stored()) {
     const std::string header = fmt::format(R"({{"w":{{"dtype":"{}","shape":[{}],"data_offsets":[0,{}]}}}})",
                                            traits(s.dtype).safetensors, s.values.size(), s.bytes.size());
-    DQ_ASSERT_OK(const auto source, TensorSource::open(put(dir.path(), "x.safetensors", testing::safetensors(header, s.bytes))));
+    DQ_ASSERT_OK(const auto source,
+                 TensorSource::open(put(dir.path(), "x.safetensors", testing::safetensors(header, s.bytes))));
     DQ_ASSERT_OK(const Tensor w, read_f32(*source, "w"));
     EXPECT_EQ(w.data, s.values) << name(s.dtype);
   }
@@ -80,12 +85,17 @@ TEST(Decode, AllValuesOfBothFloat8) {
     const std::string byte(1, static_cast<char>(b));
     std::vector<float> out(1);
     ASSERT_TRUE(decode_f32(DType::f8_e4m3, as_bytes(byte), out).ok());
-    if ((b & 0x7f) == 0x7f) EXPECT_TRUE(std::isnan(out[0])) << b;
-    else EXPECT_EQ(out[0], f8(b, 4, 7)) << b;
+    if ((b & 0x7f) == 0x7f)
+      EXPECT_TRUE(std::isnan(out[0])) << b;
+    else
+      EXPECT_EQ(out[0], f8(b, 4, 7)) << b;
     ASSERT_TRUE(decode_f32(DType::f8_e5m2, as_bytes(byte), out).ok());
-    if ((b & 0x7f) == 0x7c) EXPECT_EQ(out[0], b & 0x80 ? -INFINITY : INFINITY);
-    else if ((b & 0x7c) == 0x7c) EXPECT_TRUE(std::isnan(out[0])) << b;
-    else EXPECT_EQ(out[0], f8(b, 5, 15)) << b;
+    if ((b & 0x7f) == 0x7c)
+      EXPECT_EQ(out[0], b & 0x80 ? -INFINITY : INFINITY);
+    else if ((b & 0x7c) == 0x7c)
+      EXPECT_TRUE(std::isnan(out[0])) << b;
+    else
+      EXPECT_EQ(out[0], f8(b, 5, 15)) << b;
   }
 }
 
@@ -98,7 +108,10 @@ TEST(Decode, SizesMustAgree) {
 
 TEST(Decode, Integers) {
   const std::string bytes = le<int64_t>(INT64_MIN) + le<int32_t>(-7) + le<uint8_t>(255);
-  const std::vector<TensorInfo> tensors = {{"a", DType::i64, {}, 0, 0, 8}, {"b", DType::i32, {1}, 0, 8, 4}, {"c", DType::u8, {1}, 0, 12, 1}, {"f", DType::f32, {1}, 0, 8, 4}};
+  const std::vector<TensorInfo> tensors = {{"a", DType::i64, {}, 0, 0, 8},
+                                           {"b", DType::i32, {1}, 0, 8, 4},
+                                           {"c", DType::u8, {1}, 0, 12, 1},
+                                           {"f", DType::f32, {1}, 0, 8, 4}};
   const auto span = as_bytes(bytes);
   const auto source = TensorSource::from_memory(tensors, {span.begin(), span.end()});
   DQ_ASSERT_OK(const auto a, read_integers(*source, "a"));
@@ -117,7 +130,8 @@ TEST(Decode, UnalignedData) {
   const TempDir dir;
   const std::string header = R"({"w":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}})";
   for (size_t pad = 0; pad < 8; ++pad) {
-    const auto path = put(dir.path(), "x.safetensors", testing::safetensors(header + std::string(pad, ' '), le(1.5) + le(-2.0)));
+    const auto path =
+        put(dir.path(), "x.safetensors", testing::safetensors(header + std::string(pad, ' '), le(1.5) + le(-2.0)));
     DQ_ASSERT_OK(const auto source, TensorSource::open(path));
     DQ_ASSERT_OK(const Tensor w, read_f32(*source, "w"));
     EXPECT_EQ(w.data, (std::vector<float>{1.5f, -2.f}));

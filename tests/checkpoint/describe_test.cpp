@@ -28,7 +28,8 @@ TEST(Describe, Pipeline) {
   EXPECT_EQ(d["scheduler"]["shift"], 4.0);
   EXPECT_FALSE(transformer.contains("tensor_list"));
   const std::string text = description_text(d);
-  for (const char* part : {"ErnieImagePipeline", "transformer: ernie_image transformer", "pe_tokenizer: ", "shift 4.0", "metadata    format = pt"})
+  for (const char* part : {"ErnieImagePipeline", "transformer: ernie_image transformer", "pe_tokenizer: ", "shift 4.0",
+                           "metadata    format = pt"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
@@ -41,7 +42,8 @@ TEST(Describe, GgufWithTensors) {
   EXPECT_EQ(c["dtypes"].size(), 11u);
   EXPECT_EQ(c["metadata"]["general.architecture"], "ernie_image");
   ASSERT_EQ(c["tensor_list"].size(), 35u);
-  EXPECT_NE(description_text(d).find("[256, 96]            text_proj.weight"), std::string::npos) << description_text(d);
+  EXPECT_NE(description_text(d).find("[256, 96]            text_proj.weight"), std::string::npos)
+      << description_text(d);
 }
 
 TEST(Describe, ShardsComponentLoraAndUnknown) {
@@ -57,8 +59,10 @@ TEST(Describe, ShardsComponentLoraAndUnknown) {
 
 TEST(Describe, HostileTextStaysOnItsLine) {
   const TempDir dir;
-  const std::string header = R"({"__metadata__":{"a\nb":"\u001b[2Jx\ny"},"n\r\n":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})";
-  DQ_ASSERT_OK(const Json d, describe_path(put(dir.path(), "x.safetensors", testing::safetensors(header, "aaaa")), true));
+  const std::string header =
+      R"({"__metadata__":{"a\nb":"\u001b[2Jx\ny"},"n\r\n":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})";
+  DQ_ASSERT_OK(const Json d,
+               describe_path(put(dir.path(), "x.safetensors", testing::safetensors(header, "aaaa")), true));
   const std::string text = description_text(d);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_NE(text.find("a\\x0ab = \\x1b[2Jx\\x0ay\n"), std::string::npos) << text;

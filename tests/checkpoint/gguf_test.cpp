@@ -44,8 +44,10 @@ TEST(Gguf, PlainTensorsAreTheOriginalValues) {
     }
     DQ_ASSERT_OK(Tensor want, read_f32(*original, t.name));
     DQ_ASSERT_OK(const Tensor got, read_f32(*source, t.name));
-    if (t.dtype == DType::f16) for (float& v : want.data) v = round_f16(v);
-    if (t.dtype == DType::bf16) for (float& v : want.data) v = round_bf16(v);
+    if (t.dtype == DType::f16)
+      for (float& v : want.data) v = round_f16(v);
+    if (t.dtype == DType::bf16)
+      for (float& v : want.data) v = round_bf16(v);
     EXPECT_EQ(got.data, want.data) << t.name;
     ++(t.dtype == DType::f32 ? f32 : narrow);
   }
@@ -63,7 +65,8 @@ TEST(Gguf, Version2AndMetadataOfEveryType) {
                          gguf_pair("u16", 2, le<uint16_t>(60000)), gguf_pair("i16", 3, le<int16_t>(-300)),
                          gguf_pair("u32", 4, le<uint32_t>(4000000000u)), gguf_pair("i32", 5, le<int32_t>(-70000)),
                          gguf_pair("f32", 6, le(0.5f)), gguf_pair("bool", 7, le<uint8_t>(1)),
-                         gguf_pair("text", 8, gguf_text("丹青")), gguf_pair("few", 9, list(8, 2, gguf_text("a") + gguf_text("b"))),
+                         gguf_pair("text", 8, gguf_text("丹青")),
+                         gguf_pair("few", 9, list(8, 2, gguf_text("a") + gguf_text("b"))),
                          gguf_pair("many", 9, list(5, 20, many)), gguf_pair("none", 9, list(4, 0, "")),
                          gguf_pair("u64", 10, le<uint64_t>(UINT64_MAX)), gguf_pair("i64", 11, le<int64_t>(INT64_MIN)),
                          gguf_pair("f64", 12, le(0.25))},
@@ -71,11 +74,21 @@ TEST(Gguf, Version2AndMetadataOfEveryType) {
                .data = le(1.f) + le(2.f) + le(3.f) + le(4.f) + le(5.f) + le(6.f)};
   const TempDir dir;
   DQ_ASSERT_OK(const auto source, TensorSource::open(put(dir.path(), "any.name", g.bytes())));
-  const std::map<std::string, std::string> want = {
-      {"u8", "200"}, {"i8", "-3"}, {"u16", "60000"}, {"i16", "-300"}, {"u32", "4000000000"}, {"i32", "-70000"},
-      {"f32", "0.5"}, {"bool", "true"}, {"text", "丹青"}, {"few", "[\"a\", \"b\"]"},
-      {"many", "[0, 1, 2, 3, 4, 5, 6, 7, ...] (20 elements)"}, {"none", "[]"}, {"u64", "18446744073709551615"},
-      {"i64", "-9223372036854775808"}, {"f64", "0.25"}};
+  const std::map<std::string, std::string> want = {{"u8", "200"},
+                                                   {"i8", "-3"},
+                                                   {"u16", "60000"},
+                                                   {"i16", "-300"},
+                                                   {"u32", "4000000000"},
+                                                   {"i32", "-70000"},
+                                                   {"f32", "0.5"},
+                                                   {"bool", "true"},
+                                                   {"text", "丹青"},
+                                                   {"few", "[\"a\", \"b\"]"},
+                                                   {"many", "[0, 1, 2, 3, 4, 5, 6, 7, ...] (20 elements)"},
+                                                   {"none", "[]"},
+                                                   {"u64", "18446744073709551615"},
+                                                   {"i64", "-9223372036854775808"},
+                                                   {"f64", "0.25"}};
   EXPECT_EQ(source->metadata(), want);
   DQ_ASSERT_OK(const Tensor w, read_f32(*source, "w"));
   EXPECT_EQ(w.shape, (Shape{2, 3}));

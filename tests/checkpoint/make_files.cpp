@@ -13,8 +13,8 @@ std::string safetensors(std::string_view header, std::string_view data) {
 std::string safetensors_of(const std::vector<std::string>& names) {
   std::string header = "{";
   for (size_t i = 0; i < names.size(); ++i)
-    header += fmt::format(R"({}"{}":{{"dtype":"F32","shape":[2,3],"data_offsets":[{},{}]}})", i ? "," : "", names[i], i * 24,
-                          (i + 1) * 24);
+    header += fmt::format(R"({}"{}":{{"dtype":"F32","shape":[2,3],"data_offsets":[{},{}]}})", i ? "," : "", names[i],
+                          i * 24, (i + 1) * 24);
   return safetensors(header + "}", std::string(names.size() * 24, '\0'));
 }
 

@@ -1,4 +1,5 @@
-// Damaged and hostile checkpoints, each made here: opening gives one clean line that names the file, never anything else.
+// Damaged and hostile checkpoints, each made here: opening gives one clean line that names the file, never anything
+// else.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ using namespace std::string_literals;
 
 struct Case {
   std::string name;
-  std::string says;                             // part of the message
+  std::string says;                               // part of the message
   std::function<fs::path(const fs::path&)> make;  // writes into the directory, returns what to open
 };
 
@@ -43,7 +44,8 @@ std::vector<Case> safetensors_cases() {
       {"header is garbage", "not valid JSON", file(safetensors("{\x01\x02\x03}"))},
       {"header stops", "not valid JSON", file(safetensors("{\"w\":{\"dtype\":\"F32\""))},
       {"text behind the JSON", "not valid JSON", file(safetensors("{} {}"))},
-      {"name in invalid UTF-8", "not valid JSON", file(safetensors("{\"\xff\xfe\":" + good + "}", std::string(24, 'a')))},
+      {"name in invalid UTF-8", "not valid JSON",
+       file(safetensors("{\"\xff\xfe\":" + good + "}", std::string(24, 'a')))},
       {"deep nesting", "shape expected a list", entry(R"({"dtype":"F32","shape":)" + std::string(100000, '[') + "}")},
       {"entry is a number", "expected an object, got a number", entry("7")},
       {"entry is null", "expected an object, got null", entry("null")},
@@ -52,20 +54,35 @@ std::vector<Case> safetensors_cases() {
       {"no offsets", "field 'data_offsets'", entry(R"({"dtype":"F32","shape":[2,3]})")},
       {"empty entry", "field 'dtype'", entry("{}")},
       {"foreign field", "got 'stride'", entry(R"({"dtype":"F32","shape":[2,3],"stride":[3,1],"data_offsets":[0,24]})")},
-      {"dtype twice", "'dtype' is there twice", entry(R"({"dtype":"F32","dtype":"F32","shape":[2,3],"data_offsets":[0,24]})")},
-      {"shape twice", "'shape' is there twice", entry(R"({"dtype":"F32","shape":[2,3],"shape":[2,3],"data_offsets":[0,24]})")},
+      {"dtype twice", "'dtype' is there twice",
+       entry(R"({"dtype":"F32","dtype":"F32","shape":[2,3],"data_offsets":[0,24]})")},
+      {"shape twice", "'shape' is there twice",
+       entry(R"({"dtype":"F32","shape":[2,3],"shape":[2,3],"data_offsets":[0,24]})")},
       {"dtype is a number", "dtype expected a text", entry(R"({"dtype":32,"shape":[2,3],"data_offsets":[0,24]})")},
       {"unknown dtype", "known dtype", entry(R"({"dtype":"F4","shape":[2,3],"data_offsets":[0,24]})")},
       {"dtype in small letters", "known dtype", entry(R"({"dtype":"f32","shape":[2,3],"data_offsets":[0,24]})")},
       {"shape is a text", "shape expected a list", entry(R"({"dtype":"F32","shape":"2x3","data_offsets":[0,24]})")},
       {"shape of texts", "shape expected a list", entry(R"({"dtype":"F32","shape":["2"],"data_offsets":[0,24]})")},
-      {"negative size", "shape expected a list of sizes, got -2", entry(R"({"dtype":"F32","shape":[-2,-3],"data_offsets":[0,24]})")},
-      {"fractional size", "shape expected a list of sizes, got 2.5", entry(R"({"dtype":"F32","shape":[2.5,3],"data_offsets":[0,24]})")},
-      {"size of 2^64-1", "a possible shape", entry(R"({"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,24]})")},
-      {"size beyond 2^64", "shape expected", entry(R"({"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,24]})")},
-      {"product overflows", "fits into memory", entry(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,24]})")},
-      {"bytes overflow", "fits into memory", entry(R"({"dtype":"F64","shape":[4611686018427387904],"data_offsets":[0,24]})")},
-      {"hundred axes", "at most 16 axes", entry(R"({"dtype":"F32","shape":[1)" + [] { std::string s; for (int i = 0; i < 99; ++i) s += ",1"; return s; }() + R"(],"data_offsets":[0,24]})")},
+      {"negative size", "shape expected a list of sizes, got -2",
+       entry(R"({"dtype":"F32","shape":[-2,-3],"data_offsets":[0,24]})")},
+      {"fractional size", "shape expected a list of sizes, got 2.5",
+       entry(R"({"dtype":"F32","shape":[2.5,3],"data_offsets":[0,24]})")},
+      {"size of 2^64-1", "a possible shape",
+       entry(R"({"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,24]})")},
+      {"size beyond 2^64", "shape expected",
+       entry(R"({"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,24]})")},
+      {"product overflows", "fits into memory",
+       entry(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,24]})")},
+      {"bytes overflow", "fits into memory",
+       entry(R"({"dtype":"F64","shape":[4611686018427387904],"data_offsets":[0,24]})")},
+      {"hundred axes", "at most 16 axes",
+       entry(R"({"dtype":"F32","shape":[1)" +
+             [] {
+               std::string s;
+               for (int i = 0; i < 99; ++i) s += ",1";
+               return s;
+             }() +
+             R"(],"data_offsets":[0,24]})")},
       {"one offset", "two data_offsets", entry(R"({"dtype":"F32","shape":[2,3],"data_offsets":[0]})")},
       {"three offsets", "two data_offsets", entry(R"({"dtype":"F32","shape":[2,3],"data_offsets":[0,24,48]})")},
       {"no offset", "two data_offsets", entry(R"({"dtype":"F32","shape":[2,3],"data_offsets":[]})")},
@@ -73,29 +90,41 @@ std::vector<Case> safetensors_cases() {
       {"offsets reversed", "24 bytes", entry(R"({"dtype":"F32","shape":[2,3],"data_offsets":[24,0]})")},
       {"span too short", "24 bytes", entry(R"({"dtype":"F32","shape":[2,3],"data_offsets":[0,20]})")},
       {"span too long", "20 bytes", entry(R"({"dtype":"F32","shape":[5],"data_offsets":[0,24]})")},
-      {"offsets overflow", "24 bytes", entry(R"({"dtype":"F32","shape":[2,3],"data_offsets":[18446744073709551591,18446744073709551615]})")},
+      {"offsets overflow", "24 bytes",
+       entry(R"({"dtype":"F32","shape":[2,3],"data_offsets":[18446744073709551591,18446744073709551615]})")},
       {"wrong metadata type", "expected an object", file(safetensors(R"({"__metadata__":[]})"))},
       {"metadata of numbers", "expected a text, got a number", file(safetensors(R"({"__metadata__":{"step":3}})"))},
       {"metadata of objects", "expected a text, got an object", file(safetensors(R"({"__metadata__":{"a":{}}})"))},
       {"metadata twice", "__metadata__' twice", file(safetensors(R"({"__metadata__":{},"__metadata__":{}})"))},
       {"metadata key twice", "hold 'a' twice", file(safetensors(R"({"__metadata__":{"a":"1","a":"2"}})"))},
-      {"tensor twice", "tensor 'w' once", file(safetensors("{\"w\":" + good + R"(,"w":{"dtype":"F32","shape":[2,3],"data_offsets":[24,48]}})", std::string(48, 'a')))},
-      {"overlap", "overlap", file(safetensors("{\"w\":" + good + R"(,"v":{"dtype":"F32","shape":[2,3],"data_offsets":[12,36]}})", std::string(36, 'a')))},
+      {"tensor twice", "tensor 'w' once",
+       file(safetensors("{\"w\":" + good + R"(,"w":{"dtype":"F32","shape":[2,3],"data_offsets":[24,48]}})",
+                        std::string(48, 'a')))},
+      {"overlap", "overlap",
+       file(safetensors("{\"w\":" + good + R"(,"v":{"dtype":"F32","shape":[2,3],"data_offsets":[12,36]}})",
+                        std::string(36, 'a')))},
       {"same span", "overlap", file(safetensors("{\"w\":" + good + ",\"v\":" + good + "}", std::string(24, 'a')))},
-      {"hole", "no holes", file(safetensors("{\"w\":" + good + R"(,"v":{"dtype":"F32","shape":[2,3],"data_offsets":[32,56]}})", std::string(56, 'a')))},
-      {"hole at the front", "no holes", file(safetensors(R"({"w":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]}})", std::string(32, 'a')))},
+      {"hole", "no holes",
+       file(safetensors("{\"w\":" + good + R"(,"v":{"dtype":"F32","shape":[2,3],"data_offsets":[32,56]}})",
+                        std::string(56, 'a')))},
+      {"hole at the front", "no holes",
+       file(safetensors(R"({"w":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]}})", std::string(32, 'a')))},
       {"half download", "download is incomplete", file(safetensors("{\"w\":" + good + "}", std::string(23, 'a')))},
       {"no data at all", "download is incomplete", file(safetensors("{\"w\":" + good + "}"))},
       {"bytes at the end", "1 foreign bytes", file(safetensors("{\"w\":" + good + "}", std::string(25, 'a')))},
-      {"name with a line break", "tensor 'a\\x0ab'", file(safetensors(R"({"a\nb":{"dtype":"F4","shape":[1],"data_offsets":[0,4]}})", "aaaa"))},
-      {"name of a megabyte", "...", file(safetensors("{\"" + std::string(1 << 20, 'n') + R"(":{"dtype":"F4","shape":[1],"data_offsets":[0,4]}})", "aaaa"))},
+      {"name with a line break", "tensor 'a\\x0ab'",
+       file(safetensors(R"({"a\nb":{"dtype":"F4","shape":[1],"data_offsets":[0,4]}})", "aaaa"))},
+      {"name of a megabyte", "...",
+       file(safetensors("{\"" + std::string(1 << 20, 'n') + R"(":{"dtype":"F4","shape":[1],"data_offsets":[0,4]}})",
+                        "aaaa"))},
   };
 }
 
 std::vector<Case> wrong_file_cases() {
   return {
       {"LFS pointer", "git lfs pull", file("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 34\n")},
-      {"LFS pointer as gguf", "git lfs pull", file("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 34\n", "x.gguf")},
+      {"LFS pointer as gguf", "git lfs pull",
+       file("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 34\n", "x.gguf")},
       {"web page", "HTML", file("<!DOCTYPE html><html><body>404</body></html>")},
       {"web page after blanks", "HTML", file("\xef\xbb\xbf\n  <HTML lang=\"en\">")},
       {"server's JSON", "JSON", file(R"({"error":"Invalid username or password."})")},
@@ -108,13 +137,16 @@ std::vector<Case> wrong_file_cases() {
       {"noise", "unknown data", file("\x13\x37\xff\x00\x01\x99\x88\x77\x66\x55"s, "x.dat")},
       {"nothing there", "no such file", [](const fs::path& dir) { return dir / "absent.safetensors"; }},
       {"empty directory", "got none", [](const fs::path& dir) { return fs::create_directory(dir / "e"), dir / "e"; }},
-      {"only pickles", "pytorch_model.bin", [](const fs::path& dir) { return put(dir / "m", "pytorch_model.bin", "PK\x03\x04"), dir / "m"; }},
-      {"two unrelated files", "a.safetensors, b.safetensors", [](const fs::path& dir) {
+      {"only pickles", "pytorch_model.bin",
+       [](const fs::path& dir) { return put(dir / "m", "pytorch_model.bin", "PK\x03\x04"), dir / "m"; }},
+      {"two unrelated files", "a.safetensors, b.safetensors",
+       [](const fs::path& dir) {
          put(dir / "m", "a.safetensors", safetensors_of({"x"}));
          put(dir / "m", "b.safetensors", safetensors_of({"y"}));
          return dir / "m";
        }},
-      {"shards without index", "index", [](const fs::path& dir) {
+      {"shards without index", "index",
+       [](const fs::path& dir) {
          put(dir / "m", "model-00001-of-00002.safetensors", safetensors_of({"x"}));
          put(dir / "m", "model-00002-of-00002.safetensors", safetensors_of({"y"}));
          return dir / "m";
@@ -149,16 +181,20 @@ std::vector<Case> shard_cases() {
       {"key twice", "expected key 'x' once", sharded("{\"weight_map\":{\"x\":" + a + ",\"x\":" + b + "}}")},
       {"deep index", "nested deeper", sharded(std::string(5000, '['))},
       {"missing shard", "model-00002-of-00002.safetensors", sharded(good, {"x"}, {})},
-      {"tensor not in its shard", "tensor 'z'", sharded("{\"weight_map\":{\"x\":" + a + ",\"y\":" + b + ",\"z\":" + b + "}}")},
+      {"tensor not in its shard", "tensor 'z'",
+       sharded("{\"weight_map\":{\"x\":" + a + ",\"y\":" + b + ",\"z\":" + b + "}}")},
       {"tensor not in the index", "'z' that it does not name", sharded(good, {"x", "z"})},
       {"tensor in two shards", "tensor 'x' in one shard", sharded(good, {"x"}, {"x", "y"})},
-      {"tensor in the other shard", "tensor 'x' expected in model-00002", sharded("{\"weight_map\":{\"x\":" + b + ",\"y\":" + a + "}}")},
-      {"shard is an LFS pointer", "git lfs pull", [=](const fs::path& dir) {
+      {"tensor in the other shard", "tensor 'x' expected in model-00002",
+       sharded("{\"weight_map\":{\"x\":" + b + ",\"y\":" + a + "}}")},
+      {"shard is an LFS pointer", "git lfs pull",
+       [=](const fs::path& dir) {
          sharded(good)(dir);
          put(dir / "m", "model-00002-of-00002.safetensors", "version https://git-lfs.github.com/spec/v1\n");
          return dir / "m";
        }},
-      {"shard is half", "incomplete", [=](const fs::path& dir) {
+      {"shard is half", "incomplete",
+       [=](const fs::path& dir) {
          sharded(good)(dir);
          put(dir / "m", "model-00002-of-00002.safetensors", safetensors_of({"y"}).substr(0, 80));
          return dir / "m";
@@ -189,8 +225,10 @@ std::vector<Case> gguf_cases() {
       {"array of arrays", "elements of type 9", pair(gguf_pair("k", 9, list(9, 1, list(0, 1, "a"))))},
       {"array of unknown type", "elements of type 99", pair(gguf_pair("k", 9, list(99, 1, "a")))},
       {"array of 2^60", "elements of 'k'", pair(gguf_pair("k", 9, list(0, uint64_t{1} << 60, "a")))},
-      {"array whose bytes overflow", "elements of 'k'", pair(gguf_pair("k", 9, list(12, (uint64_t{1} << 61) + 1, "a")))},
-      {"array of texts breaks off", "value of 'k'", pair(gguf_pair("k", 9, list(8, 2, gguf_text("a") + le<uint64_t>(1000))))},
+      {"array whose bytes overflow", "elements of 'k'",
+       pair(gguf_pair("k", 9, list(12, (uint64_t{1} << 61) + 1, "a")))},
+      {"array of texts breaks off", "value of 'k'",
+       pair(gguf_pair("k", 9, list(8, 2, gguf_text("a") + le<uint64_t>(1000))))},
       {"key twice", "'k' once", gguf({.pairs = {gguf_pair("k", 0, "a"), gguf_pair("k", 0, "b")}})},
       {"alignment zero", "power of two", pair(gguf_pair("general.alignment", 4, le<uint32_t>(0)))},
       {"alignment 33", "power of two", pair(gguf_pair("general.alignment", 4, le<uint32_t>(33)))},
@@ -212,9 +250,16 @@ std::vector<Case> gguf_cases() {
       {"offset overflows", "inside the file", tensor(gguf_tensor("w", {4}, 0, UINT64_MAX - 31))},
       {"half download", "incomplete", gguf({.tensors = {w}, .data = std::string(63, 'a')})},
       {"overlap", "overlap", gguf({.tensors = {w, gguf_tensor("v", {4, 4}, 0, 32)}, .data = std::string(128, 'a')})},
-      {"tensor twice", "tensor 'w' once", gguf({.tensors = {w, gguf_tensor("w", {4, 4}, 0, 64)}, .data = std::string(128, 'a')})},
-      {"noted shape of another size", "as many elements", gguf({.pairs = {gguf_pair("comfy.gguf.orig_shape.w", 9, list(5, 2, le(3) + le(5)))}, .tensors = {w}, .data = std::string(64, 'a')})},
-      {"noted shape negative", "as many elements", gguf({.pairs = {gguf_pair("comfy.gguf.orig_shape.w", 9, list(5, 2, le(-4) + le(-4)))}, .tensors = {w}, .data = std::string(64, 'a')})},
+      {"tensor twice", "tensor 'w' once",
+       gguf({.tensors = {w, gguf_tensor("w", {4, 4}, 0, 64)}, .data = std::string(128, 'a')})},
+      {"noted shape of another size", "as many elements",
+       gguf({.pairs = {gguf_pair("comfy.gguf.orig_shape.w", 9, list(5, 2, le(3) + le(5)))},
+             .tensors = {w},
+             .data = std::string(64, 'a')})},
+      {"noted shape negative", "as many elements",
+       gguf({.pairs = {gguf_pair("comfy.gguf.orig_shape.w", 9, list(5, 2, le(-4) + le(-4)))},
+             .tensors = {w},
+             .data = std::string(64, 'a')})},
   };
 }
 
@@ -272,7 +317,8 @@ std::string small_gguf() {
 }
 
 TEST(Malformed, EveryTruncationIsAnError) {
-  for (const auto& [name, bytes] : {std::pair{"x.safetensors", small_safetensors()}, std::pair{"x.gguf", small_gguf()}}) {
+  for (const auto& [name, bytes] :
+       {std::pair{"x.safetensors", small_safetensors()}, std::pair{"x.gguf", small_gguf()}}) {
     const TempDir dir;
     ASSERT_TRUE(TensorSource::open(put(dir.path(), name, bytes)).ok()) << name;
     for (size_t n = 0; n < bytes.size(); ++n) {
@@ -284,7 +330,8 @@ TEST(Malformed, EveryTruncationIsAnError) {
 }
 
 TEST(Malformed, EveryByteChanged) {
-  for (const auto& [name, bytes] : {std::pair{"x.safetensors", small_safetensors()}, std::pair{"x.gguf", small_gguf()}}) {
+  for (const auto& [name, bytes] :
+       {std::pair{"x.safetensors", small_safetensors()}, std::pair{"x.gguf", small_gguf()}}) {
     const TempDir dir;
     for (size_t i = 0; i < bytes.size(); ++i)
       for (const char c : {'\0', '\xff', '9', static_cast<char>(bytes[i] ^ 1)}) {

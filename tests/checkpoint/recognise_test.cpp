@@ -10,17 +10,23 @@ namespace {
 
 using namespace testing;
 
-const std::vector<std::string> kErnie = {"x_embedder.proj.weight", "layers.0.self_attention.to_q.weight", "layers.0.adaLN_sa_ln.weight",
-                                         "adaLN_modulation.1.weight", "final_linear.weight"};
-const std::vector<std::string> kZDiffusers = {"noise_refiner.0.attention.to_q.weight", "context_refiner.0.attention.to_q.weight",
-                                              "layers.0.attention.to_q.weight", "cap_pad_token", "all_x_embedder.2-1.weight"};
-const std::vector<std::string> kZOriginal = {"noise_refiner.0.attention.qkv.weight", "context_refiner.0.attention.qkv.weight",
-                                             "layers.0.attention.qkv.weight", "cap_pad_token", "x_embedder.weight"};
-const std::vector<std::string> kMistral = {"embed_tokens.weight", "layers.0.self_attn.q_proj.weight", "layers.0.mlp.up_proj.weight", "norm.weight"};
-const std::vector<std::string> kQwen3 = {"embed_tokens.weight", "layers.0.self_attn.q_proj.weight", "layers.0.self_attn.q_norm.weight"};
+const std::vector<std::string> kErnie = {"x_embedder.proj.weight", "layers.0.self_attention.to_q.weight",
+                                         "layers.0.adaLN_sa_ln.weight", "adaLN_modulation.1.weight",
+                                         "final_linear.weight"};
+const std::vector<std::string> kZDiffusers = {
+    "noise_refiner.0.attention.to_q.weight", "context_refiner.0.attention.to_q.weight",
+    "layers.0.attention.to_q.weight", "cap_pad_token", "all_x_embedder.2-1.weight"};
+const std::vector<std::string> kZOriginal = {"noise_refiner.0.attention.qkv.weight",
+                                             "context_refiner.0.attention.qkv.weight", "layers.0.attention.qkv.weight",
+                                             "cap_pad_token", "x_embedder.weight"};
+const std::vector<std::string> kMistral = {"embed_tokens.weight", "layers.0.self_attn.q_proj.weight",
+                                           "layers.0.mlp.up_proj.weight", "norm.weight"};
+const std::vector<std::string> kQwen3 = {"embed_tokens.weight", "layers.0.self_attn.q_proj.weight",
+                                         "layers.0.self_attn.q_norm.weight"};
 const std::vector<std::string> kVae = {"decoder.conv_in.weight", "decoder.conv_out.weight", "encoder.conv_in.weight"};
 
-std::vector<std::string> with(const std::string& prefix, std::vector<std::string> names, const std::vector<std::string>& more = {}) {
+std::vector<std::string> with(const std::string& prefix, std::vector<std::string> names,
+                              const std::vector<std::string>& more = {}) {
   for (std::string& n : names) n = prefix + n;
   names.insert(names.end(), more.begin(), more.end());
   return names;
@@ -33,7 +39,10 @@ std::shared_ptr<const TensorSource> source_of(const std::vector<std::string>& na
 }
 
 TEST(Recognise, ByNames) {
-  struct Row { std::vector<std::string> names; std::string pipeline, role, description; };
+  struct Row {
+    std::vector<std::string> names;
+    std::string pipeline, role, description;
+  };
   const std::vector<Row> rows = {
       {kErnie, "ErnieImagePipeline", "transformer", "ernie_image transformer"},
       {with("model.diffusion_model.", kErnie), "ErnieImagePipeline", "transformer", "ernie_image transformer"},
@@ -43,15 +52,26 @@ TEST(Recognise, ByNames) {
       {with("", kVae, {"bn.running_mean", "bn.running_var"}), "ErnieImagePipeline", "vae", "flux2 vae"},
       {with("vae.", kVae, {"vae.bn.running_mean"}), "ErnieImagePipeline", "vae", "flux2 vae"},
       {with("first_stage_model.", kVae), "", "vae", "AutoencoderKL"},
-      {with("language_model.model.", kMistral, {"vision_tower.ln_pre.weight"}), "ErnieImagePipeline", "text_encoder", "mistral3 text encoder with vision tower"},
-      {with("model.language_model.", kMistral, {"model.vision_tower.ln_pre.weight"}), "ErnieImagePipeline", "text_encoder", "mistral3 text encoder with vision tower"},
+      {with("language_model.model.", kMistral, {"vision_tower.ln_pre.weight"}), "ErnieImagePipeline", "text_encoder",
+       "mistral3 text encoder with vision tower"},
+      {with("model.language_model.", kMistral, {"model.vision_tower.ln_pre.weight"}), "ErnieImagePipeline",
+       "text_encoder", "mistral3 text encoder with vision tower"},
       {with("model.", kMistral, {"lm_head.weight"}), "ErnieImagePipeline", "pe", "mistral causal language model"},
-      {with("model.", kMistral), "ErnieImagePipeline", "text_encoder", "mistral language model (text encoder, or prompt enhancer with tied output)"},
-      {kMistral, "ErnieImagePipeline", "text_encoder", "mistral language model (text encoder, or prompt enhancer with tied output)"},
+      {with("model.", kMistral), "ErnieImagePipeline", "text_encoder",
+       "mistral language model (text encoder, or prompt enhancer with tied output)"},
+      {kMistral, "ErnieImagePipeline", "text_encoder",
+       "mistral language model (text encoder, or prompt enhancer with tied output)"},
       {with("model.", kQwen3), "ZImagePipeline", "text_encoder", "qwen3 text encoder"},
       {{"blk.0.attn_q.weight", "token_embd.weight"}, "", "text_encoder", "language model in llama.cpp's names"},
-      {{"transformer.layers.0.self_attention.to_q.lora_A.weight", "transformer.layers.0.self_attention.to_q.lora_B.weight"}, "", "lora", "LoRA adapter"},
-      {{"lora_unet_layers_0_attention_to_q.lora_down.weight", "lora_unet_layers_0_attention_to_q.alpha"}, "", "lora", "LoRA adapter"},
+      {{"transformer.layers.0.self_attention.to_q.lora_A.weight",
+        "transformer.layers.0.self_attention.to_q.lora_B.weight"},
+       "",
+       "lora",
+       "LoRA adapter"},
+      {{"lora_unet_layers_0_attention_to_q.lora_down.weight", "lora_unet_layers_0_attention_to_q.alpha"},
+       "",
+       "lora",
+       "LoRA adapter"},
       {{"base_model.model.layers.0.to_q.lora_A.default.weight"}, "", "lora", "LoRA adapter"},
   };
   for (const Row& r : rows) {
@@ -67,9 +87,13 @@ TEST(Recognise, OtherModelsAreUnknown) {
   EXPECT_FALSE(recognise(*source_of({})).has_value());
   EXPECT_FALSE(recognise(*source_of({"weight", "bias"})).has_value());
   // FLUX, an UNet, CLIP, Qwen2 (biases), and a part of a name in the middle of another
-  EXPECT_FALSE(recognise(*source_of({"double_blocks.0.img_attn.qkv.weight", "single_blocks.0.linear1.weight"})).has_value());
-  EXPECT_FALSE(recognise(*source_of({"down_blocks.0.resnets.0.conv1.weight", "conv_in.weight", "conv_out.weight"})).has_value());
-  EXPECT_FALSE(recognise(*source_of({"text_model.encoder.layers.0.self_attn.q_proj.weight", "text_model.embeddings.token_embedding.weight"})).has_value());
+  EXPECT_FALSE(
+      recognise(*source_of({"double_blocks.0.img_attn.qkv.weight", "single_blocks.0.linear1.weight"})).has_value());
+  EXPECT_FALSE(
+      recognise(*source_of({"down_blocks.0.resnets.0.conv1.weight", "conv_in.weight", "conv_out.weight"})).has_value());
+  EXPECT_FALSE(recognise(*source_of({"text_model.encoder.layers.0.self_attn.q_proj.weight",
+                                     "text_model.embeddings.token_embedding.weight"}))
+                   .has_value());
   EXPECT_FALSE(recognise(*source_of(with("model.", kMistral, {"model.layers.0.self_attn.q_proj.bias"}))).has_value());
   EXPECT_FALSE(recognise(*source_of({"mydecoder.conv_in.weight", "mydecoder.conv_out.weight"})).has_value());
 }

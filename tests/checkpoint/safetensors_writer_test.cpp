@@ -10,7 +10,8 @@ namespace {
 using namespace testing;
 
 size_t files_in(const std::filesystem::path& dir) {
-  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(dir), std::filesystem::directory_iterator()));
+  return static_cast<size_t>(
+      std::distance(std::filesystem::directory_iterator(dir), std::filesystem::directory_iterator()));
 }
 
 TEST(SafetensorsWriter, WhatIsWrittenIsReadBack) {
@@ -45,6 +46,7 @@ TEST(SafetensorsWriter, RefusesWhatTheFormatCannotHold) {
   const auto bytes = std::as_bytes(std::span(values));
   EXPECT_FALSE(writer->add("w", DType::f32, {3}, bytes).ok());
   EXPECT_FALSE(writer->add("w", DType::f32, {-2}, bytes).ok());
+  EXPECT_FALSE(writer->add("__metadata__", DType::f32, {2}, bytes).ok());
   EXPECT_FALSE(writer->add("w", DType::q8_0, {2}, bytes).ok());
   EXPECT_TRUE(writer->add("w", DType::f32, {2}, bytes).ok());
   EXPECT_FALSE(writer->add("w", DType::f32, {2}, bytes).ok());
