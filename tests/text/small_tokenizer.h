@@ -42,7 +42,9 @@ inline Json added(int id, const std::string& content, const Json& flags = Json::
 inline Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const Json& tokenizer, const Json& config = nullptr) {
   const TempDir dir;
   EXPECT_TRUE(write_file(dir / "tokenizer.json", dump_json(tokenizer)).ok());
-  if (!config.is_null()) EXPECT_TRUE(write_file(dir / "tokenizer_config.json", dump_json(config)).ok());
+  if (!config.is_null()) {
+    EXPECT_TRUE(write_file(dir / "tokenizer_config.json", dump_json(config)).ok());
+  }
   return Tokenizer::load(dir.path());
 }
 

@@ -68,9 +68,9 @@ TEST(TokenizerRules, AddedTokensLeftmostThenLongest) {
 TEST(TokenizerRules, NormalizedTokensAreFoundInNormalizedText) {
   Json j = small_tokenizer();
   j["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array({{{"type", "NFC"}}})}};
-  j["added_tokens"] = {added(261, "\u00e9", {{"normalized", true}, {"special", false}}), added(262, "e\u0301x")};
+  j["added_tokens"] = {added(261, "\u1ec7", {{"normalized", true}, {"special", false}}), added(262, "e\u0323\u0302x")};
   DQ_ASSERT_OK(const auto t, load_tokenizer(j));
-  DQ_ASSERT_OK(const TokenIds ids, t->encode("e\u0301 \u00e9 e\u0301x", false));
+  DQ_ASSERT_OK(const TokenIds ids, t->encode("e\u0302\u0323 \u1ec7 e\u0323\u0302x", false));
   EXPECT_EQ(ids, (TokenIds{261, ' ', 261, ' ', 262}));
 }
 
@@ -189,13 +189,15 @@ TEST(TokenizerRules, LongTextsTakeLinearTime) {
     while (s.size() < bytes) s += part;
     return s;
   };
-  const size_t size = 2'000'000;
+  const size_t size = 1'000'000;
   std::string marks = "a" + repeated("\u0301", size / 2) + repeated("\u0323", size / 2);
   for (const std::string& text : {repeated("a", size), repeated(" ", size), repeated("猫", size), repeated("\n", size), marks,
                                   repeated("<|im_start|>", size), repeated("<", size), repeated("aB ", size)}) {
     DQ_ASSERT_OK(const TokenIds ids, t->encode(text, false));
     EXPECT_FALSE(ids.empty());
-    if (text != marks) EXPECT_EQ(t->decode(ids, false), text);
+    if (text != marks) {
+      EXPECT_TRUE(t->decode(ids, false) == text);
+    }
   }
 }
 
