@@ -97,6 +97,7 @@ Result<std::vector<int32_t>> PromptEnhancer::generate(const std::vector<int32_t>
     DQ_TRY(const std::vector<float> logits, model_->append(next, cancelled));
     if (cancelled && cancelled()) return fail(ErrorCode::cancelled, "[enhance] stopped");
     const int32_t id = choose_token(logits, sampler, generator);
+    if (id < 0) return fail(ErrorCode::failed, "[enhance] the model's logits are NaN after {} tokens; try --dtype f32", ids.size());
     ids.push_back(id);
     if (on_token) on_token(id);
     if (std::find(stop_ids_.begin(), stop_ids_.end(), id) != stop_ids_.end()) break;
