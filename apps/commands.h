@@ -1,7 +1,6 @@
 // The program's subcommands. Each file in commands/ declares its options and says what to run.
 #pragma once
 #include <CLI/CLI.hpp>
-
 #include <functional>
 
 #include "danqing/result.h"

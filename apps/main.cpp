@@ -1,11 +1,10 @@
 // danqing: one binary, subcommands. Parses, runs the chosen command, turns an Error into one line and an exit code.
-#include <unistd.h>
-
 #include <cstdio>
 #include <exception>
 
 #include "base/log.h"
 #include "commands.h"
+#include "common/streams.h"
 #include "common/version_text.h"
 
 namespace {
@@ -15,9 +14,28 @@ int exit_code(danqing::ErrorCode code) { return static_cast<int>(code); }
 int report(const danqing::Error& e) {
   std::string line = e.message;
   for (char& c : line)
-    if (c == '\n' || c == '\r') c = ' ';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      c = ' ';  // one line, and no escape codes from a prompt or file
   std::fprintf(stderr, "danqing: %s\n", line.c_str());
   return exit_code(e.code);
+}
+
+/// The end of every run that went well. A full disk or a closed pipe shows only when the buffer is written.
+int finish(int code) {
+  if (!danqing::app::flush_output())
+    return report({danqing::ErrorCode::failed, "[output] standard output cannot be written"});
+  return code;
+}
+
+/// CLI11 takes an empty word for the number 0.
+void refuse_empty_numbers(CLI::App& app) {
+  CLI::Validator number = CLI::Number;
+  number.description("");
+  for (CLI::App* command : app.get_subcommands({}))
+    for (CLI::Option* option : command->get_options()) {
+      const std::string type = option->get_type_name();
+      if (type.compare(0, 3, "INT") == 0 || type.compare(0, 5, "FLOAT") == 0) option->check(number);
+    }
 }
 
 constexpr const char* kFooter =
@@ -35,6 +53,7 @@ constexpr const char* kFooter =
 
 int main(int argc, char** argv) {
   using namespace danqing::app;
+  prepare_streams();
   try {
     CLI::App app{"Danqing (丹青): pictures from text with ERNIE-Image, on any machine."};
     app.footer(kFooter);
@@ -49,26 +68,24 @@ int main(int argc, char** argv) {
     add_inspect(app, command);
     add_verify(app, command);
     add_bench(app, command);
+    refuse_empty_numbers(app);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
-      if (e.get_exit_code() == 0) return app.exit(e);  // --help
+      if (e.get_exit_code() == 0) return finish(app.exit(e));  // --help
       return report({danqing::ErrorCode::usage, std::string("[usage] ") + e.what() + " (see danqing --help)"});
     }
     if (verbose) danqing::log::set_level(danqing::log::Level::debug);
     if (show_version) {
       std::fputs(version_text().c_str(), stdout);
-      return 0;
+      return finish(0);
     }
     if (!command) {
       std::fputs(app.help().c_str(), stdout);
-      return 0;
+      return finish(0);
     }
     const auto result = command();
-    if (!result) return report(result.error());
-    // A full disk or a closed pipe shows only when the buffer is written.
-    if (std::fflush(stdout) != 0) return report({danqing::ErrorCode::failed, "[output] standard output cannot be written"});
-    return *result;
+    return result ? finish(*result) : report(result.error());
   } catch (const std::exception& e) {
     return report({danqing::ErrorCode::failed, std::string("[internal] ") + e.what()});
   }

@@ -72,24 +72,10 @@ Result<GenerateRequest> make_request(const Options& o) {
   return r;
 }
 
-/// Fails before the computation when the pictures could not be written after it.
-Result<void> check_output(const std::string& pattern) {
-  DQ_TRY(const std::string example, expand_output_name(pattern, {0, 0, "a"}));
-  DQ_TRY([[maybe_unused]] const ImageFormat format, image_format_of(example));
-  std::filesystem::path dir = std::filesystem::path(example).parent_path();
-  if (dir.empty()) dir = ".";
-  std::error_code ec;
-  if (pattern.find('{') == std::string::npos || pattern.find('{') > pattern.find_last_of('/') || pattern.find('/') == std::string::npos)
-    std::filesystem::create_directories(dir, ec);
-  if (ec || (std::filesystem::exists(dir, ec) && ::access(dir.c_str(), W_OK | X_OK) != 0))
-    return fail(ErrorCode::failed, "[output] cannot write into {}", dir.string());
-  if (std::filesystem::is_directory(example, ec)) return usage_error("[output] expected a file name, got the directory {}", example);
-  return {};
-}
-
 class Writer {
  public:
-  Writer(const Options& o, std::string pattern, ProgressView& view) : o_(o), pattern_(std::move(pattern)), view_(view) {}
+  Writer(const Options& o, std::string pattern, ProgressView& view)
+      : o_(o), pattern_(std::move(pattern)), view_(view) {}
 
   Result<void> write(const GeneratedImage& g) {
     DQ_TRY(const std::string name, expand_output_name(pattern_, {g.seed, g.index, g.prompt}));
@@ -111,7 +97,8 @@ class Writer {
     written_.insert(path);
     paths_[g.index] = path;
     view_.clear();
-    if (!o_.json) fmt::print("{}\n", path.string());
+    // Where nobody reads standard output any more the pictures are still wanted; main reports it at the end.
+    if (!o_.json) std::fputs((path.string() + "\n").c_str(), stdout);
     std::fflush(stdout);
     return {};
   }
@@ -126,22 +113,24 @@ class Writer {
 };
 
 Json image_json(const GeneratedImage& g, const std::filesystem::path& path) {
-  Json j{{"path", path.string()}, {"index", g.index},   {"seed", g.seed},           {"prompt", g.prompt},
-         {"width", g.image.width}, {"height", g.image.height}};
+  Json j{{"path", path.string()}, {"index", g.index},       {"seed", g.seed},
+         {"prompt", g.prompt},    {"width", g.image.width}, {"height", g.image.height}};
   if (g.revised_prompt != g.prompt) j["revised_prompt"] = g.revised_prompt;
   if (!g.negative_prompt.empty()) j["negative_prompt"] = g.negative_prompt;
   return j;
 }
 
 Json timing_json(const GenerateResult& r) {
-  return {{"total", r.seconds_total},   {"load", r.seconds_load},     {"enhance", r.seconds_enhance}, {"text", r.seconds_text},
-          {"denoise", r.seconds_denoise}, {"decode", r.seconds_decode}, {"per_step", r.seconds_per_step}};
+  return {{"total", r.seconds_total},      {"load", r.seconds_load},       {"enhance", r.seconds_enhance},
+          {"text", r.seconds_text},        {"denoise", r.seconds_denoise}, {"decode", r.seconds_decode},
+          {"per_step", r.seconds_per_step}};
 }
 
 void announce(const ModelInfo& info, const GenerateRequest& r, ProgressView& view) {
   const ModelDefaults& d = info.defaults;
   std::string from;
-  if (!r.num_inference_steps || !r.guidance_scale || !r.width || !r.shift) from = fmt::format(" (defaults: {})", d.source);
+  if (!r.num_inference_steps || !r.guidance_scale || !r.width || !r.shift)
+    from = fmt::format(" (defaults: {})", d.source);
   view.say(fmt::format("{}: {}x{}, {} steps, guidance {:g}, shift {:g}{}", info.name, r.width ? r.width : d.width,
                        r.height ? r.height : d.height, r.num_inference_steps.value_or(d.num_inference_steps),
                        r.guidance_scale.value_or(d.guidance_scale), r.shift.value_or(d.shift), from));
@@ -150,27 +139,30 @@ void announce(const ModelInfo& info, const GenerateRequest& r, ProgressView& vie
 Result<int> run(const Options& o) {
   if (o.quiet) log::set_level(log::Level::error);
   DQ_TRY(const GenerateRequest request, make_request(o));
-  const int images = static_cast<int>(request.prompts.size()) * std::max(1, o.batch);
+  const size_t images = request.prompts.size() * static_cast<size_t>(std::max(1, o.batch));
   const std::string pattern = pattern_for(o.output, images);
-  DQ_CHECK(check_output(pattern));
+  DQ_CHECK(check_output_pattern(pattern));
+  catch_interrupts();
   DQ_TRY(const std::unique_ptr<Engine> engine, open_engine(o.model));
   DQ_CHECK(engine->check(request));
+  DQ_CHECK(make_output_directory(pattern));
   std::unique_ptr<TensorDump> tensors;
   if (!o.dump_directory.empty()) {
     DQ_TRY(tensors, TensorDump::open(o.dump_directory));
   }
-  catch_interrupts();
-
   ProgressView view(ProgressView::mode_for(o.quiet));
   announce(engine->info(), request, view);
   Writer writer(o, pattern, view);
   Result<void> written;
   RunControl control;
-  control.cancelled = [&] { return interrupted() || !written; };  // a failed write ends the run, the rest would be lost too
+  control.cancelled = [&] {
+    return interrupted() || !written;
+  };  // a failed write ends the run, the rest would be lost too
   control.on_progress = [&](const ProgressEvent& e) { view.show(e); };
   std::string last_revised;
   control.on_image = [&](const GeneratedImage& g) {
-    if (g.revised_prompt != g.prompt && g.revised_prompt != last_revised) view.say("revised prompt: " + g.revised_prompt);
+    if (g.revised_prompt != g.prompt && g.revised_prompt != last_revised)
+      view.say("revised prompt: " + g.revised_prompt);
     last_revised = g.revised_prompt;
     if (auto w = writer.write(g); !w && written) written = std::move(w);
   };
@@ -189,27 +181,45 @@ Result<int> run(const Options& o) {
     view.say(fmt::format("tensors: {}", path.string()));
   }
   for (const std::string& n : result->notes) view.say("note: " + n);
-  view.say(fmt::format("{} in {} ({:.3f} s/step, load {}, decode {})", images == 1 ? "1 picture" : fmt::format("{} pictures", images),
-                       format_seconds(result->seconds_total), result->seconds_per_step, format_seconds(result->seconds_load),
-                       format_seconds(result->seconds_decode)));
+  view.say(fmt::format("{} in {} ({:.3f} s/step, load {}, decode {})",
+                       images == 1 ? "1 picture" : fmt::format("{} pictures", images),
+                       format_seconds(result->seconds_total), result->seconds_per_step,
+                       format_seconds(result->seconds_load), format_seconds(result->seconds_decode)));
   if (o.json) {
-    Json j{{"model", engine->info().name}, {"num_inference_steps", result->num_inference_steps},
-           {"guidance_scale", result->guidance_scale}, {"shift", result->shift}, {"notes", result->notes},
-           {"seconds", timing_json(*result)}, {"images", Json::array()}};
+    Json j{{"model", engine->info().name},
+           {"num_inference_steps", result->num_inference_steps},
+           {"guidance_scale", result->guidance_scale},
+           {"shift", result->shift},
+           {"notes", result->notes},
+           {"seconds", timing_json(*result)},
+           {"images", Json::array()}};
     for (const GeneratedImage& g : result->images) j["images"].push_back(image_json(g, writer.paths().at(g.index)));
-    fmt::print("{}\n", dump_json(j, 2));
+    std::fputs((dump_json(j, 2) + "\n").c_str(), stdout);
   }
   return 0;
 }
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  danqing generate \"a red apple\" \"夜空下的一只猫\" -o 'out/{index:02}-{prompt}.png'\n"
+    "  danqing generate \"panda\" --seed 42 --batch 4 -o 'panda-{seed}.png'        seeds 42, 43, 44, 45\n"
+    "  danqing generate --prompt-file prompts.txt --json > result.json\n"
+    "  danqing generate \"a lighthouse\" -m ERNIE-Image --size 1264x848 --negative \"blurry\" --prompt-enhancer on\n"
+    "  danqing generate \"a lighthouse\" --transformer dit-Q4_K.gguf --text-encoder te.safetensors --vae "
+    "vae.safetensors \\\n"
+    "                   --tokenizer ERNIE-Image/tokenizer                         parts from single files";
 
 }  // namespace
 
 void add_generate(CLI::App& app, Command& command) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("generate", "Draw pictures from prompts");
-  c->add_option("prompt", o->prompts, "Prompts, each drawn --batch times; '-' reads them from standard input, one a line");
+  c->footer(kExamples);
+  c->add_option("prompt", o->prompts,
+                "Prompts, each drawn --batch times; '-' reads them from standard input, one a line");
   c->add_option("--prompt-file", o->prompt_file, "More prompts from a file, one a line");
-  c->add_option("-o,--output", o->output, "File to write (.png, .jpg, .webp); {seed}, {index}, {index:04}, {prompt} are replaced")
+  c->add_option("-o,--output", o->output,
+                "File to write (.png, .jpg, .webp); {seed}, {index}, {index:04}, {prompt} are replaced")
       ->capture_default_str();
   c->add_flag("--overwrite", o->overwrite, "Replace existing files (otherwise a free name is taken)");
   c->add_option("--size", o->size, "Picture size WIDTHxHEIGHT (default: the model's)");
@@ -217,22 +227,35 @@ void add_generate(CLI::App& app, Command& command) {
   c->add_option("--height", o->height, "Height in pixels")->check(CLI::PositiveNumber);
   c->add_option("--steps", o->steps, "Denoising steps (default: the model's)");
   c->add_option("--guidance", o->guidance, "Guidance scale; 1 or less runs without guidance (default: the model's)");
-  c->add_option("--negative", o->negative, "Negative prompt, one for all or one for each prompt")->expected(1)->allow_extra_args(false)
+  c->add_option("--negative", o->negative, "Negative prompt, one for all or one for each prompt")
+      ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  c->add_option("--seed", o->seed, "Seed, or one for each picture: 42 or 1,2,3 (default: random). With one, picture i has seed+i");
+  c->add_option("--seed", o->seed,
+                "Seed, or one for each picture: 42 or 1,2,3 (default: random). With one, picture i has seed+i");
   c->add_option("--batch", o->batch, "Pictures of each prompt")->capture_default_str();
-  c->add_option("--batch-size", o->batch_size, "Pictures denoised together; 0 lets the device decide")->capture_default_str();
-  c->add_option("--sampler", o->sampler, "euler (as diffusers) or heun (second order, two passes a step)")->capture_default_str();
+  c->add_option("--batch-size", o->batch_size, "Pictures denoised together; 0 lets the device decide")
+      ->capture_default_str();
+  c->add_option("--sampler", o->sampler, "euler (as diffusers) or heun (second order, two passes a step)")
+      ->capture_default_str();
   c->add_option("--shift", o->shift, "Timestep shift of the schedule (default: the scheduler's)");
-  c->add_option("--noise", o->noise, "Generator of the noise: cpu or cuda, as torch draws it on either")->capture_default_str();
+  c->add_option("--noise", o->noise, "Generator of the noise: cpu or cuda, as torch draws it on either")
+      ->capture_default_str();
   c->add_flag("--single-generator", o->single_generator, "One generator draws the noise of all pictures in one stream");
   c->add_option("--prompt-enhancer", o->enhancer, "on, off, or auto (the model's default)")->capture_default_str();
-  c->add_option("--temperature", o->enhance.temperature, "Of the enhancer")->group("Prompt enhancer")->capture_default_str();
+  c->add_option("--temperature", o->enhance.temperature, "Of the enhancer")
+      ->group("Prompt enhancer")
+      ->capture_default_str();
   c->add_option("--top-p", o->enhance.top_p, "Of the enhancer")->group("Prompt enhancer")->capture_default_str();
   c->add_option("--top-k", o->enhance.top_k, "Of the enhancer")->group("Prompt enhancer")->capture_default_str();
-  c->add_option("--enhancer-seed", o->enhancer_seed, "Of the enhancer (default: the picture's seed)")->group("Prompt enhancer");
-  c->add_option("--max-tokens", o->enhance.max_new_tokens, "Limit of the enhancer's text")->group("Prompt enhancer")->capture_default_str();
-  c->add_option("--quality", o->quality, "JPEG and WebP quality; WebP 100 is lossless")->check(CLI::Range(1, 100))->capture_default_str();
+  c->add_option("--enhancer-seed", o->enhancer_seed, "Of the enhancer (default: the picture's seed)")
+      ->group("Prompt enhancer");
+  c->add_option("--max-tokens", o->enhance.max_new_tokens, "Limit of the enhancer's text")
+      ->group("Prompt enhancer")
+      ->capture_default_str();
+  c->add_option("--quality", o->quality, "JPEG and WebP quality; WebP 100 is lossless")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
   c->add_option("--dump-tensors", o->dump_directory, "Write every named intermediate to DIR/tensors.safetensors");
   c->add_flag("--json", o->json, "Print the result as JSON on standard output");
   c->add_flag("-q,--quiet", o->quiet, "No progress and no notes");

@@ -3,7 +3,7 @@
 
 namespace danqing::app {
 
-void catch_interrupts();      ///< SIGINT and SIGTERM
+void catch_interrupts();  ///< SIGINT and SIGTERM
 bool interrupted();
 
 }  // namespace danqing::app

@@ -5,7 +5,8 @@
 namespace danqing::app {
 
 void add_model_options(CLI::App& c, ModelOptions& o) {
-  c.add_option("-m,--model", o.paths.model, "Model: a diffusers directory or one file (default: the installed danqing-mini, or $DANQING_MODEL)")
+  c.add_option("-m,--model", o.paths.model,
+               "Model: a diffusers directory or one file (default: the installed danqing-mini, or $DANQING_MODEL)")
       ->group("Model");
   c.add_option("--transformer", o.paths.transformer, "Denoiser from this file or directory")->group("Model");
   c.add_option("--text-encoder", o.paths.text_encoder, "Text encoder from this file or directory")->group("Model");
@@ -14,8 +15,12 @@ void add_model_options(CLI::App& c, ModelOptions& o) {
   c.add_option("--tokenizer", o.paths.tokenizer, "Tokenizer directory or tokenizer.json")->group("Model");
   c.add_option("--pe-tokenizer", o.paths.pe_tokenizer, "Prompt enhancer's tokenizer directory")->group("Model");
   c.add_option("--scheduler", o.paths.scheduler, "scheduler_config.json or its directory")->group("Model");
-  c.add_option("--device", o.device, "auto, cpu, or a card by name (danqing --version lists them)")->group("Model")->capture_default_str();
-  c.add_option("--dtype", o.dtype, "auto, f32, bf16, f16: in which precision the networks run")->group("Model")->capture_default_str();
+  c.add_option("--device", o.device, "auto, cpu, or a card by name (danqing --version lists them)")
+      ->group("Model")
+      ->capture_default_str();
+  c.add_option("--dtype", o.dtype, "auto, f32, bf16, f16: in which precision the networks run")
+      ->group("Model")
+      ->capture_default_str();
   c.add_option("--threads", o.threads, "CPU threads (default: the physical cores that this process may use)")
       ->group("Model")
       ->check(CLI::Range(0, 1024));

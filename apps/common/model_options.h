@@ -1,7 +1,6 @@
 // Options that every command with a model shares.
 #pragma once
 #include <CLI/CLI.hpp>
-
 #include <memory>
 #include <string>
 

@@ -1,13 +1,29 @@
 #include "common/parse.h"
 
 #include <charconv>
-#include <iostream>
+#include <cstdio>
 #include <sstream>
 
 #include "base/file.h"
 #include "base/try.h"
 
 namespace danqing::app {
+namespace {
+
+constexpr size_t kMaxPromptFile = size_t{64} << 20;
+
+Result<std::string> read_standard_input() {
+  std::string text;
+  char block[4096];
+  while (const size_t n = std::fread(block, 1, sizeof block, stdin)) {
+    if (text.size() + n > kMaxPromptFile)
+      return bad_input("[prompt] expected at most {} bytes on standard input, got more", kMaxPromptFile);
+    text.append(block, n);
+  }
+  return text;
+}
+
+}  // namespace
 
 Result<uint64_t> parse_seed(std::string_view text) {
   const bool negative = !text.empty() && text[0] == '-';
@@ -16,7 +32,8 @@ Result<uint64_t> parse_seed(std::string_view text) {
   const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), v);
   if (r.ec != std::errc() || r.ptr != digits.data() + digits.size())
     return usage_error("[--seed] expected an integer from -2^63 to 2^64-1, got '{}'", text);
-  if (negative && v > uint64_t{1} << 63) return usage_error("[--seed] expected an integer from -2^63 to 2^64-1, got '{}'", text);
+  if (negative && v > uint64_t{1} << 63)
+    return usage_error("[--seed] expected an integer from -2^63 to 2^64-1, got '{}'", text);
   return negative ? uint64_t{0} - v : v;
 }
 
@@ -40,14 +57,7 @@ Result<EnhancerMode> parse_enhancer_mode(std::string_view text) {
 }
 
 Result<std::vector<std::string>> read_prompts(const std::string& path) {
-  std::string text;
-  if (path == "-") {
-    std::ostringstream all;
-    all << std::cin.rdbuf();
-    text = std::move(all).str();
-  } else {
-    DQ_TRY(text, read_text(path, size_t{64} << 20));
-  }
+  DQ_TRY(std::string text, path == "-" ? read_standard_input() : read_text(path, kMaxPromptFile));
   if (text.compare(0, 3, "\xEF\xBB\xBF") == 0) text.erase(0, 3);
   std::vector<std::string> prompts;
   std::istringstream lines(text);
@@ -55,7 +65,8 @@ Result<std::vector<std::string>> read_prompts(const std::string& path) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.find_first_not_of(" \t") != std::string::npos) prompts.push_back(line);
   }
-  if (prompts.empty()) return usage_error("[prompt] expected a prompt a line, got none in {}", path == "-" ? "standard input" : path);
+  if (prompts.empty())
+    return usage_error("[prompt] expected a prompt a line, got none in {}", path == "-" ? "standard input" : path);
   return prompts;
 }
 

@@ -31,7 +31,8 @@ std::string stage_text(Stage stage) {
 
 std::string speed_text(double seconds_per_step) {
   if (seconds_per_step <= 0) return "";
-  return seconds_per_step < 1 ? fmt::format("{:.2f} it/s", 1 / seconds_per_step) : fmt::format("{:.2f} s/it", seconds_per_step);
+  return seconds_per_step < 1 ? fmt::format("{:.2f} it/s", 1 / seconds_per_step)
+                              : fmt::format("{:.2f} s/it", seconds_per_step);
 }
 
 }  // namespace
@@ -55,7 +56,8 @@ std::string ProgressView::text(const ProgressEvent& e) const {
   if (e.stage != Stage::denoise) return of + stage_text(e.stage);
   std::string s = fmt::format("{}{} step {}/{}", of, stage_text(e.stage), e.step, e.steps);
   if (e.seconds_per_step > 0)
-    s += fmt::format(", {}, ETA {}", speed_text(e.seconds_per_step), format_seconds(e.seconds_per_step * (e.steps - e.step)));
+    s += fmt::format(", {}, ETA {}", speed_text(e.seconds_per_step),
+                     format_seconds(e.seconds_per_step * (e.steps - e.step)));
   return s;
 }
 

@@ -11,8 +11,8 @@ namespace danqing::app {
 std::string version_text() {
   std::string s = fmt::format("danqing {}\nggml {}\n", version(), ggml_version_text());
   for (const DeviceInfo& d : list_devices())
-    s += fmt::format("device {}: {} ({}), {} of {} free\n", d.name, d.description, d.backend, format_bytes(d.memory_free),
-                     format_bytes(d.memory_total));
+    s += fmt::format("device {}: {} ({}), {} of {} free\n", d.name, d.description, d.backend,
+                     format_bytes(d.memory_free), format_bytes(d.memory_total));
   return s + fmt::format("cpu features: {}\n", cpu_features());
 }
 
