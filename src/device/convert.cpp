@@ -14,8 +14,8 @@
 namespace danqing {
 namespace {
 
-constexpr int64_t kPieceValues = int64_t{1} << 20;   // per thread: 4 MiB as f32
-constexpr size_t kCopyBytes = size_t{64} << 20;      // without conversion: often enough for progress and cancelling
+constexpr int64_t kPieceValues = int64_t{1} << 20;  // per thread: 4 MiB as f32
+constexpr size_t kCopyBytes = size_t{64} << 20;     // without conversion: often enough for progress and cancelling
 
 size_t stored_bytes(DType t, int64_t values) {
   return static_cast<size_t>(values / traits(t).block_elements) * static_cast<size_t>(traits(t).block_bytes);
@@ -31,7 +31,7 @@ void parallel_for(int threads, int64_t n, const std::function<void(int64_t)>& f)
   std::vector<std::thread> others;
   try {
     for (int64_t t = 1; t < std::min<int64_t>(threads, n); ++t) others.emplace_back(work);
-  } catch (const std::system_error&) {   // no more threads to be had: fewer do it all
+  } catch (const std::system_error&) {  // no more threads to be had: fewer do it all
   }
   work();
   for (std::thread& t : others) t.join();
@@ -48,7 +48,8 @@ Result<void> convert(DType from, std::span<const std::byte> stored, DType to, in
   int64_t unit = std::lcm<int64_t>(traits(from).block_elements, traits(to).block_elements);
   if (is_quantized(to)) unit = std::lcm(unit, row);
   if (unit <= 0 || count % unit != 0)
-    return bad_input("[dtype] expected whole {} and {} blocks, got {} values in rows of {}", name(from), name(to), count, row);
+    return bad_input("[dtype] expected whole {} and {} blocks, got {} values in rows of {}", name(from), name(to),
+                     count, row);
   const int64_t piece = std::max(unit, kPieceValues / unit * unit);
   const int64_t at_once = std::max(1, threads);
   std::vector<std::vector<float>> wide(static_cast<size_t>(at_once));
@@ -62,7 +63,8 @@ Result<void> convert(DType from, std::span<const std::byte> stored, DType to, in
       const int64_t n = length(i);
       wide[slot].resize(static_cast<size_t>(n));
       narrow[slot].resize(stored_bytes(to, n));
-      auto done = dequantize(from, stored.subspan(stored_bytes(from, first + i * piece), stored_bytes(from, n)), wide[slot]);
+      auto done =
+          dequantize(from, stored.subspan(stored_bytes(from, first + i * piece), stored_bytes(from, n)), wide[slot]);
       if (done) done = quantize(to, wide[slot], is_quantized(to) ? row : n, narrow[slot]);
       if (!done) errors[slot] = done.error();
     });

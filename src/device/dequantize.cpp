@@ -32,9 +32,11 @@ Result<void> dequantize(DType dtype, std::span<const std::byte> stored, std::spa
   if (!is_quantized(dtype)) return decode_f32(dtype, stored, out);
   DQ_TRY(const int64_t blocks, blocks_in(dtype, out.size()));
   if (stored.size() != static_cast<size_t>(blocks) * traits(dtype).block_bytes)
-    return bad_input("[dtype] expected {} bytes of {}, got {}", blocks * traits(dtype).block_bytes, name(dtype), stored.size());
+    return bad_input("[dtype] expected {} bytes of {}, got {}", blocks * traits(dtype).block_bytes, name(dtype),
+                     stored.size());
   const ggml_type_traits* t = ggml_get_type_traits(static_cast<ggml_type>(traits(dtype).ggml_type));
-  if (!t->to_float) return bad_input("[dtype] expected a type that ggml {} decodes, got {}", ggml_version(), name(dtype));
+  if (!t->to_float)
+    return bad_input("[dtype] expected a type that ggml {} decodes, got {}", ggml_version(), name(dtype));
   if (!out.empty()) t->to_float(stored.data(), out.data(), static_cast<int64_t>(out.size()));
   return {};
 }
@@ -42,10 +44,12 @@ Result<void> dequantize(DType dtype, std::span<const std::byte> stored, std::spa
 Result<void> quantize(DType dtype, std::span<const float> values, int64_t row, std::span<std::byte> out) {
   DQ_TRY(const int64_t blocks, blocks_in(dtype, values.size()));
   if (out.size() != static_cast<size_t>(blocks) * traits(dtype).block_bytes)
-    return bad_input("[dtype] expected room for {} bytes of {}, got {}", blocks * traits(dtype).block_bytes, name(dtype), out.size());
+    return bad_input("[dtype] expected room for {} bytes of {}, got {}", blocks * traits(dtype).block_bytes,
+                     name(dtype), out.size());
   if (values.empty()) return {};
   if (row < 1 || static_cast<int64_t>(values.size()) % row != 0 || row % traits(dtype).block_elements != 0)
-    return bad_input("[dtype] expected rows of whole {} blocks, got {} values in rows of {}", name(dtype), values.size(), row);
+    return bad_input("[dtype] expected rows of whole {} blocks, got {} values in rows of {}", name(dtype),
+                     values.size(), row);
   switch (dtype) {
     case DType::f32: std::memcpy(out.data(), values.data(), out.size()); return {};
     case DType::f16: narrow<uint16_t>(values, out.data(), f32_to_f16); return {};
@@ -54,7 +58,8 @@ Result<void> quantize(DType dtype, std::span<const float> values, int64_t row, s
   }
   const auto type = static_cast<ggml_type>(traits(dtype).ggml_type);
   if (!is_quantized(dtype) || ggml_quantize_requires_imatrix(type))
-    return usage_error("[dtype] expected f32, f16, bf16 or a type that quantises without an importance matrix, got {}", name(dtype));
+    return usage_error("[dtype] expected f32, f16, bf16 or a type that quantises without an importance matrix, got {}",
+                       name(dtype));
   ggml_quantize_chunk(type, values.data(), out.data(), 0, static_cast<int64_t>(values.size()) / row, row, nullptr);
   return {};
 }

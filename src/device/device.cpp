@@ -15,7 +15,7 @@
 namespace danqing {
 namespace {
 
-constexpr int kMaxThreads = 512;   // GGML_MAX_N_THREADS: ggml's CPU backend aborts beyond
+constexpr int kMaxThreads = 512;  // GGML_MAX_N_THREADS: ggml's CPU backend aborts beyond
 
 void forward_log(ggml_log_level, const char* text, void*) noexcept {
   std::string_view line = text ? text : "";
@@ -30,7 +30,7 @@ void start_ggml() {
   std::call_once(once, [] {
     ggml_log_set(forward_log, nullptr);
     if (!ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)) ggml_backend_load_all();
-    if (ggml_context* c = ggml_init({0, nullptr, true})) ggml_free(c);   // fills ggml's tables
+    if (ggml_context* c = ggml_init({0, nullptr, true})) ggml_free(c);  // fills ggml's tables
   });
 }
 
@@ -50,7 +50,7 @@ std::vector<Known> known_devices() {
     if (!cpu && type != GGML_BACKEND_DEVICE_TYPE_GPU && type != GGML_BACKEND_DEVICE_TYPE_IGPU) continue;
     Known k{{}, dev, type};
     k.info.backend = ggml_backend_reg_name(ggml_backend_dev_backend_reg(dev));
-    if (k.info.backend == "ROCm") k.info.backend = "HIP";   // ggml's name for its HIP build
+    if (k.info.backend == "ROCm") k.info.backend = "HIP";  // ggml's name for its HIP build
     if (cpu) {
       const host::Memory m = host::memory();
       k.info.name = "cpu";
@@ -114,14 +114,15 @@ Result<std::shared_ptr<Device>> Device::open(std::string_view name, const Device
     d->is_cpu_ = k.type == GGML_BACKEND_DEVICE_TYPE_CPU;
     d->backend_ = ggml_backend_dev_init(k.handle, nullptr);
     if (!d->backend_) {
-      Error e = fail(ErrorCode::device_lost, "[device] expected {} ({}) to start, got an error from its driver", k.info.name,
-                     k.info.description);
+      Error e = fail(ErrorCode::device_lost, "[device] expected {} ({}) to start, got an error from its driver",
+                     k.info.name, k.info.description);
       if (!any) return e;
       log::write(log::Level::warning, e.message + "; trying the next device");
       continue;
     }
     d->threads_ = options.threads ? options.threads : std::min(kMaxThreads, host::physical_cores(host::allowed_cpus()));
-    if (auto set = procedure<ggml_backend_set_n_threads_t>(d->backend_, "ggml_backend_set_n_threads"); set && d->is_cpu_)
+    if (auto set = procedure<ggml_backend_set_n_threads_t>(d->backend_, "ggml_backend_set_n_threads");
+        set && d->is_cpu_)
       set(d->backend_, d->threads_);
     return d;
   }
@@ -141,7 +142,7 @@ Result<void> Device::admit(size_t bytes, std::string_view what) {
                 format_bytes(bytes), info_.name, what, format_bytes(allocated_),
                 limit_ == std::numeric_limits<uint64_t>::max() ? "all" : format_bytes(limit_));
   }
-  if (is_cpu_) {   // the kernel would promise more than there is and end the process later
+  if (is_cpu_) {  // the kernel would promise more than there is and end the process later
     const uint64_t available = host::memory().available;
     if (available != 0 && bytes > available)
       return fail(ErrorCode::does_not_fit, "[memory] expected {} free on {} for the {}, got {}", format_bytes(bytes),
@@ -156,7 +157,8 @@ void Device::charge(size_t bytes) {
 }
 
 static Error refused(const Device& d, size_t bytes, std::string_view what) {
-  return fail(ErrorCode::does_not_fit, "[memory] expected {} free on {} for the {}, got a refusal from its driver ({} in use)",
+  return fail(ErrorCode::does_not_fit,
+              "[memory] expected {} free on {} for the {}, got a refusal from its driver ({} in use)",
               format_bytes(bytes), d.info().name, what, format_bytes(d.allocated()));
 }
 
@@ -165,7 +167,7 @@ Result<Device::Buffer> Device::allocate(size_t bytes, std::string_view what) {
   ggml_backend_buffer_t b = nullptr;
   try {
     b = ggml_backend_buft_alloc_buffer(buffer_type(), bytes);
-  } catch (const std::exception&) {   // a backend's own C++ or driver exception
+  } catch (const std::exception&) {  // a backend's own C++ or driver exception
   }
   if (!b) return refused(*this, bytes, what);
   charge(ggml_backend_buffer_get_size(b));

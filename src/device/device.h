@@ -1,5 +1,5 @@
-// A place to compute: the CPU or a card, opened through ggml. Owns the backend; knows its memory; counts what is allocated.
-// Thread rule: list_devices() from anywhere; one Device computes for one thread at a time.
+// A place to compute: the CPU or a card, opened through ggml. Owns the backend; knows its memory; counts what is
+// allocated. Thread rule: list_devices() from anywhere; one Device computes for one thread at a time.
 #pragma once
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
@@ -16,17 +16,17 @@
 namespace danqing {
 
 struct DeviceInfo {
-  std::string name;         ///< "cpu", "vulkan0", "hip0", "cuda0"
-  std::string backend;      ///< "CPU", "Vulkan", "HIP", "CUDA"
-  std::string description;  ///< the card's or the processor's name
-  uint64_t memory_total = 0, memory_free = 0;   ///< bytes; the host's for the CPU
+  std::string name;                            ///< "cpu", "vulkan0", "hip0", "cuda0"
+  std::string backend;                         ///< "CPU", "Vulkan", "HIP", "CUDA"
+  std::string description;                     ///< the card's or the processor's name
+  uint64_t memory_total = 0, memory_free = 0;  ///< bytes; the host's for the CPU
 };
 std::vector<DeviceInfo> list_devices();
-std::string ggml_version_text();                ///< "0.20.2"
-std::string cpu_features();                     ///< "AVX2 FMA F16C AVX512F ..." as the processor reports
+std::string ggml_version_text();  ///< "0.20.2"
+std::string cpu_features();       ///< "AVX2 FMA F16C AVX512F ..." as the processor reports
 
 struct DeviceOptions {
-  int threads = 0;          ///< CPU threads, 0..512; 0 = the physical cores this process may use (affinity, cgroup quota)
+  int threads = 0;  ///< CPU threads, 0..512; 0 = the physical cores this process may use (affinity, cgroup quota)
 };
 
 class Device {
@@ -38,7 +38,7 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const DeviceInfo& info() const { return info_; }
-  int threads() const { return threads_; }   ///< of the host: for the CPU's operations and for converting weights
+  int threads() const { return threads_; }  ///< of the host: for the CPU's operations and for converting weights
   bool is_cpu() const { return is_cpu_; }
   ggml_backend_t backend() const { return backend_; }
   ggml_backend_buffer_type_t buffer_type() const;

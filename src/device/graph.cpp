@@ -11,7 +11,7 @@
 namespace danqing {
 namespace {
 
-constexpr size_t kSlack = 8;   // tensors that a single ggml call may create after one call of ctx()
+constexpr size_t kSlack = 8;  // tensors that a single ggml call may create after one call of ctx()
 
 Shape torch_shape(const ggml_tensor* t) {
   Shape s;
@@ -27,7 +27,8 @@ void pin(ggml_tensor* t) {
 
 Result<Tensor> fetch(const ggml_tensor* t, const Shape& shape) {
   const auto dtype = dtype_from_ggml(t->type);
-  if (!dtype || !t->buffer) return fail(ErrorCode::failed, "[graph] expected a computed tensor, got {} before any run", t->name);
+  if (!dtype || !t->buffer)
+    return fail(ErrorCode::failed, "[graph] expected a computed tensor, got {} before any run", t->name);
   Tensor out(shape);
   if (t->type == GGML_TYPE_F32) {
     ggml_backend_tensor_get(t, out.data.data(), 0, ggml_nbytes(t));
@@ -64,7 +65,7 @@ ggml_tensor* Graph::input(std::string name, DType dtype, const Shape& shape) {
   ggml_tensor* t = ggml_new_tensor(ctx(), static_cast<ggml_type>(traits(dtype).ggml_type), 4, ne);
   ggml_set_name(t, name.c_str());
   ggml_set_input(t);
-  ggml_set_output(t);   // so that its memory is not used for anything else and the next run finds the values again
+  ggml_set_output(t);  // so that its memory is not used for anything else and the next run finds the values again
   inputs_.push_back({std::move(name), t, shape});
   return t;
 }
@@ -97,7 +98,8 @@ ggml_cgraph* Graph::finish() {
   if (graph_) return graph_;
   size_t tensors = required_.size() + 1;
   for (ggml_context* c : contexts_)
-    for (ggml_tensor* t = ggml_get_first_tensor(c); t; t = ggml_get_next_tensor(c, t)) tensors += 1 + (t->op == GGML_OP_NONE ? 0 : 2);
+    for (ggml_tensor* t = ggml_get_first_tensor(c); t; t = ggml_get_next_tensor(c, t))
+      tensors += 1 + (t->op == GGML_OP_NONE ? 0 : 2);
   graph_context_ = ggml_init({ggml_graph_overhead_custom(tensors, false) + ggml_tensor_overhead(), nullptr, true});
   graph_ = ggml_new_graph_custom(graph_context_, tensors, false);
   for (ggml_tensor* t : required_) ggml_build_forward_expand(graph_, t);
@@ -120,8 +122,10 @@ Result<void> Runner::prepare() {
   for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
     const ggml_tensor* node = ggml_graph_node(graph, i);
     if (!ggml_backend_supports_op(device.backend(), node))
-      return fail(ErrorCode::failed, "[graph] expected {} to compute {} of {} {}, got no support for it in ggml {}", device.info().name,
-                  ggml_op_desc(node), ggml_type_name(node->src[0] ? node->src[0]->type : node->type), to_string(torch_shape(node)), ggml_version());
+      return fail(ErrorCode::failed, "[graph] expected {} to compute {} of {} {}, got no support for it in ggml {}",
+                  device.info().name, ggml_op_desc(node),
+                  ggml_type_name(node->src[0] ? node->src[0]->type : node->type), to_string(torch_shape(node)),
+                  ggml_version());
   }
   DQ_TRY(buffer_, graph_->device().allocate_graph(graph, "intermediate results"));
   return {};
@@ -142,7 +146,8 @@ Result<void> Runner::set(std::string_view name, std::span<const float> values) {
   ggml_tensor* t = in->tensor;
   const auto dtype = dtype_from_ggml(t->type);
   if (!dtype || t->type == GGML_TYPE_I32)
-    return fail(ErrorCode::failed, "[graph] expected {} values for the input {}, got f32", ggml_type_name(t->type), name);
+    return fail(ErrorCode::failed, "[graph] expected {} values for the input {}, got f32", ggml_type_name(t->type),
+                name);
   if (!t->buffer) return {};
   if (t->type == GGML_TYPE_F32) {
     ggml_backend_tensor_set(t, values.data(), 0, values.size_bytes());
@@ -157,7 +162,8 @@ Result<void> Runner::set(std::string_view name, std::span<const float> values) {
 Result<void> Runner::set(std::string_view name, std::span<const int32_t> values) {
   DQ_TRY(Graph::Named * in, input_for(name, values.size()));
   if (in->tensor->type != GGML_TYPE_I32)
-    return fail(ErrorCode::failed, "[graph] expected {} values for the input {}, got i32", ggml_type_name(in->tensor->type), name);
+    return fail(ErrorCode::failed, "[graph] expected {} values for the input {}, got i32",
+                ggml_type_name(in->tensor->type), name);
   if (in->tensor->buffer) ggml_backend_tensor_set(in->tensor, values.data(), 0, values.size_bytes());
   return {};
 }
@@ -172,9 +178,9 @@ Result<void> Runner::run(const std::function<bool()>& cancelled) {
   ggml_status status = GGML_STATUS_FAILED;
   try {
     status = ggml_backend_graph_compute(device.backend(), graph_->finish());
-  } catch (const std::bad_alloc&) {   // ggml's CPU backend takes its scratch memory with new
+  } catch (const std::bad_alloc&) {  // ggml's CPU backend takes its scratch memory with new
     status = GGML_STATUS_ALLOC_FAILED;
-  } catch (const std::exception&) {   // a GPU driver's exception
+  } catch (const std::exception&) {  // a GPU driver's exception
   }
   if (cancelled) device.set_abort_callback(nullptr, nullptr);
   switch (status) {

@@ -1,5 +1,6 @@
 // One forward pass being built, and the runner that executes it.
-// A graph is built once per shape and run many times with other inputs (denoising steps). Inputs and outputs have names.
+// A graph is built once per shape and run many times with other inputs (denoising steps). Inputs and outputs have
+// names.
 #pragma once
 #include <ggml.h>
 
@@ -36,16 +37,20 @@ class Graph {
   /// Names an intermediate. Costs nothing unless the graph was made with keep_taps: then it becomes an output.
   void tap(const std::string& name, ggml_tensor* t, Shape shape = {});
   bool keeps_taps() const { return keep_taps_; }
-  /// A side effect that must run although no output depends on it. Operations run in the order of the require/output/tap
-  /// calls that need them.
+  /// A side effect that must run although no output depends on it. Operations run in the order of the
+  /// require/output/tap calls that need them.
   void require(ggml_tensor* t);
 
  private:
   friend class Runner;
-  struct Named { std::string name; ggml_tensor* tensor; Shape shape; };
+  struct Named {
+    std::string name;
+    ggml_tensor* tensor;
+    Shape shape;
+  };
   Named keep(std::string name, ggml_tensor* t, Shape shape);
   Named* find(std::vector<Named>& in, std::string_view name);
-  ggml_cgraph* finish();   ///< all that was required, in order
+  ggml_cgraph* finish();  ///< all that was required, in order
   Device& device_;
   size_t nodes_per_context_;
   mutable std::vector<ggml_context*> contexts_;
@@ -67,8 +72,8 @@ class Runner {
   size_t measure();
   /// Allocates; error does_not_fit, or failed when the device lacks an operation. Called by set() and run() if needed.
   Result<void> prepare();
-  /// Sets an input by name. Sizes must agree (checked: an Error, not an assert). f32 data is converted to the input's dtype.
-  /// An input on which nothing depends is checked and ignored.
+  /// Sets an input by name. Sizes must agree (checked: an Error, not an assert). f32 data is converted to the input's
+  /// dtype. An input on which nothing depends is checked and ignored.
   Result<void> set(std::string_view name, std::span<const float> values);
   Result<void> set(std::string_view name, std::span<const int32_t> values);
   /// Computes. `cancelled` is polled between nodes on the CPU; true gives Error cancelled. Device failure: device_lost.

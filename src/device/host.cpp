@@ -62,7 +62,7 @@ std::optional<int64_t> cpu_quota(const fs::path& root) {
   for (const fs::path& dir : group_dirs(root, "")) {
     std::istringstream line(first_line(dir / "cpu.max"));
     std::string quota, period;
-    if (line >> quota >> period) take(to_integer(quota), to_integer(period));   // "max 100000": no number, no quota
+    if (line >> quota >> period) take(to_integer(quota), to_integer(period));  // "max 100000": no number, no quota
   }
   for (const fs::path& dir : group_dirs(root, "cpu"))
     take(read_integer(dir / "cpu.cfs_quota_us"), read_integer(dir / "cpu.cfs_period_us"));
@@ -98,7 +98,7 @@ std::string cpuinfo(const fs::path& root, std::initializer_list<std::string_view
 std::vector<int> allowed_cpus() {
   std::vector<int> cpus;
 #ifdef __linux__
-  for (int limit = 1024; limit <= 65536 && cpus.empty(); limit *= 4) {   // too small a set is refused by the kernel
+  for (int limit = 1024; limit <= 65536 && cpus.empty(); limit *= 4) {  // too small a set is refused by the kernel
     cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(limit));
     if (!set) break;
     const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(limit));
@@ -109,7 +109,8 @@ std::vector<int> allowed_cpus() {
   }
 #endif
   if (cpus.empty())
-    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) cpus.push_back(static_cast<int>(i));
+    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)
+      cpus.push_back(static_cast<int>(i));
   return cpus;
 }
 
@@ -118,7 +119,7 @@ int physical_cores(const std::vector<int>& cpus, const fs::path& root) {
   for (int cpu : cpus) {
     const fs::path topology = root / "sys/devices/system/cpu" / ("cpu" + std::to_string(cpu)) / "topology";
     const auto package = read_integer(topology / "physical_package_id"), core = read_integer(topology / "core_id");
-    cores.emplace(package.value_or(-1), core.value_or(-1 - cpu));   // unknown topology: a core of its own
+    cores.emplace(package.value_or(-1), core.value_or(-1 - cpu));  // unknown topology: a core of its own
   }
   int64_t n = static_cast<int64_t>(cores.size());
   if (const auto quota = cpu_quota(root)) n = std::min(n, *quota);
@@ -131,7 +132,7 @@ Memory memory(const fs::path& root) {
     const auto limit = read_integer(dir / limit_file), usage = read_integer(dir / usage_file);
     if (!limit || !usage || *limit <= 0 || static_cast<uint64_t>(*limit) >= m.total) return;
     const uint64_t used = static_cast<uint64_t>(std::max<int64_t>(0, *usage));
-    const uint64_t cache = std::min(used, stat_value(dir / "memory.stat", cache_key));   // given back under pressure
+    const uint64_t cache = std::min(used, stat_value(dir / "memory.stat", cache_key));  // given back under pressure
     const uint64_t allowed = static_cast<uint64_t>(*limit);
     m.total = allowed;
     m.available = std::min(m.available, allowed - std::min(allowed, used - cache));
@@ -151,9 +152,10 @@ std::string cpu_features(const fs::path& root) {
   std::istringstream flags(cpuinfo(root, {"flags", "Features"}));
   const std::set<std::string> have(std::istream_iterator<std::string>{flags}, std::istream_iterator<std::string>{});
   std::string text;
-  for (const char* flag : {"sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl",
-                           "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16",
-                           "asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2"}) {
+  for (const char* flag :
+       {"sse4_2",   "avx",         "avx2",        "fma",         "f16c",     "avx_vnni", "avx512f",  "avx512bw",
+        "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "asimd",
+        "asimddp",  "asimdhp",     "i8mm",        "bf16",        "sve",      "sve2"}) {
     if (!have.count(flag)) continue;
     if (!text.empty()) text += ' ';
     for (const char* c = flag; *c; ++c) text += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));

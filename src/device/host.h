@@ -14,7 +14,7 @@ std::vector<int> allowed_cpus();
 int physical_cores(const std::vector<int>& cpus, const std::filesystem::path& root = "/");
 
 struct Memory {
-  uint64_t total = 0, available = 0;   ///< bytes; 0 when unknown
+  uint64_t total = 0, available = 0;  ///< bytes; 0 when unknown
 };
 /// The machine's memory, or the control group's limit where that is smaller. Swap counts as available.
 Memory memory(const std::filesystem::path& root = "/");

@@ -13,7 +13,8 @@ ggml_context* tensor_context(size_t n) { return ggml_init({(n + 1) * ggml_tensor
 Result<ggml_tensor*> new_tensor(ggml_context* ctx, ggml_type type, const Shape& shape, std::string_view name) {
   const bool sane = shape.size() <= 4 && element_count(shape) > 0 && element_count(shape) < (int64_t{1} << 48);
   if (!sane || (!shape.empty() && shape.back() % ggml_blck_size(type) != 0))
-    return bad_input("[device] expected 0 to 4 axes of whole {} blocks for {}, got {}", ggml_type_name(type), name, to_string(shape));
+    return bad_input("[device] expected 0 to 4 axes of whole {} blocks for {}, got {}", ggml_type_name(type), name,
+                     to_string(shape));
   int64_t ne[4] = {1, 1, 1, 1};
   std::reverse_copy(shape.begin(), shape.end(), ne);
   ggml_tensor* t = ggml_new_tensor(ctx, type, 4, ne);
@@ -21,8 +22,8 @@ Result<ggml_tensor*> new_tensor(ggml_context* ctx, ggml_type type, const Shape& 
   return t;
 }
 
-Result<std::vector<Device::Buffer>> place(Device& device, const std::vector<ggml_tensor*>& tensors, std::string_view what,
-                                          size_t largest) {
+Result<std::vector<Device::Buffer>> place(Device& device, const std::vector<ggml_tensor*>& tensors,
+                                          std::string_view what, size_t largest) {
   const ggml_backend_buffer_type_t type = device.buffer_type();
   const size_t align = ggml_backend_buft_get_alignment(type);
   const size_t most = std::min(largest, ggml_backend_buft_get_max_size(type));

@@ -12,10 +12,11 @@ Result<std::shared_ptr<State>> State::create(std::shared_ptr<Device> device, con
   std::shared_ptr<State> s(new State());
   s->device_ = device;
   s->ctx_ = tensor_context(entries.size());
-  if (!s->ctx_) return fail(ErrorCode::does_not_fit, "[memory] expected memory for {} tensors of the {}", entries.size(), what);
+  if (!s->ctx_)
+    return fail(ErrorCode::does_not_fit, "[memory] expected memory for {} tensors of the {}", entries.size(), what);
   std::vector<ggml_tensor*> tensors;
   for (const Entry& e : entries) {
-    DQ_TRY(ggml_tensor* t, new_tensor(s->ctx_, static_cast<ggml_type>(traits(e.dtype).ggml_type), e.shape, e.name));
+    DQ_TRY(ggml_tensor * t, new_tensor(s->ctx_, static_cast<ggml_type>(traits(e.dtype).ggml_type), e.shape, e.name));
     s->by_name_.emplace(e.name, t);
     s->bytes_ += ggml_nbytes(t);
     tensors.push_back(t);

@@ -20,8 +20,8 @@ class State {
  public:
   struct Entry {
     std::string name;
-    DType dtype = DType::f32;   ///< f32, f16, bf16 or i32
-    Shape shape;                ///< torch order, at most 4 axes, every size >= 1
+    DType dtype = DType::f32;  ///< f32, f16, bf16 or i32
+    Shape shape;               ///< torch order, at most 4 axes, every size >= 1
   };
   /// All zeros. Errors: does_not_fit; `what` names the use in messages ("key/value cache").
   static Result<std::shared_ptr<State>> create(std::shared_ptr<Device> device, const std::vector<Entry>& entries,
@@ -29,9 +29,9 @@ class State {
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  ggml_tensor* at(std::string_view name) const;   ///< an unknown name is a programming error and asserts
+  ggml_tensor* at(std::string_view name) const;  ///< an unknown name is a programming error and asserts
   uint64_t bytes() const { return bytes_; }
-  void clear();                                   ///< zeros everything
+  void clear();  ///< zeros everything
 
  private:
   State() = default;

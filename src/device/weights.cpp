@@ -17,8 +17,9 @@ bool multiplies(const Device& device, DType t) {
   if (t != DType::f32 && t != DType::f16 && t != DType::bf16 && !is_quantized(t)) return false;
   ggml_context* ctx = tensor_context(3);
   const int64_t k = 256;
-  const bool yes = ggml_backend_supports_op(device.backend(), ggml_mul_mat(ctx, ggml_new_tensor_2d(ctx, ggml_type_of(t), k, 32),
-                                                                           ggml_new_tensor_2d(ctx, GGML_TYPE_F32, k, 32)));
+  const bool yes =
+      ggml_backend_supports_op(device.backend(), ggml_mul_mat(ctx, ggml_new_tensor_2d(ctx, ggml_type_of(t), k, 32),
+                                                              ggml_new_tensor_2d(ctx, GGML_TYPE_F32, k, 32)));
   ggml_free(ctx);
   return yes;
 }
@@ -32,7 +33,8 @@ Result<void> check_policy(const WeightPolicy& policy) {
   const DType t = *policy.matrix;
   if (t == DType::f32 || t == DType::bf16 || t == DType::f16) return {};
   if (is_quantized(t) && !ggml_quantize_requires_imatrix(ggml_type_of(t))) return {};
-  return usage_error("[weights] expected f32, bf16, f16 or a type that quantises without an importance matrix, got {}", name(t));
+  return usage_error("[weights] expected f32, bf16, f16 or a type that quantises without an importance matrix, got {}",
+                     name(t));
 }
 
 }  // namespace
@@ -56,11 +58,13 @@ class WeightLoader {
     for (const BoundTensor& b : bound_.tensors)
       if (b.stored) total_ += b.stored->bytes;
     w_.ctx_ = tensor_context(bound_.tensors.size());
-    if (!w_.ctx_) return fail(ErrorCode::does_not_fit, "[weights] expected memory for {} tensor names", bound_.tensors.size());
+    if (!w_.ctx_)
+      return fail(ErrorCode::does_not_fit, "[weights] expected memory for {} tensor names", bound_.tensors.size());
     for (const BoundTensor& b : bound_.tensors)
       if (b.stored) DQ_CHECK(describe(b));
     DQ_TRY(w_.buffers_, place(*w_.device_, to_place_, "weights"));
-    for (const Device::Buffer& b : w_.buffers_) ggml_backend_buffer_set_usage(b.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    for (const Device::Buffer& b : w_.buffers_)
+      ggml_backend_buffer_set_usage(b.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     DQ_CHECK(report(0));
     for (const Pending& p : pending_) DQ_CHECK(fill(p));
     return {};
@@ -76,8 +80,10 @@ class WeightLoader {
   Result<void> describe(const BoundTensor& b) {
     DQ_TRY(const DType kept, kept_dtype(*w_.device_, b.spec, b.stored->dtype, policy_));
     DQ_TRY(ggml_tensor * t, new_tensor(w_.ctx_, ggml_type_of(kept), b.spec.shape, b.spec.name));
-    if (element_count(b.stored->shape) != element_count(b.spec.shape) || bound_.source->bytes(*b.stored).size() != b.stored->bytes)
-      return bad_input("[weights] expected {} {} in the file, got {}", b.spec.name, to_string(b.spec.shape), to_string(b.stored->shape));
+    if (element_count(b.stored->shape) != element_count(b.spec.shape) ||
+        bound_.source->bytes(*b.stored).size() != b.stored->bytes)
+      return bad_input("[weights] expected {} {} in the file, got {}", b.spec.name, to_string(b.spec.shape),
+                       to_string(b.stored->shape));
     w_.by_name_[b.spec.name] = t;
     w_.bytes_ += ggml_nbytes(t);
     if (kept == b.stored->dtype && use_mapped(bound_.source->bytes(*b.stored), t)) {
@@ -97,7 +103,7 @@ class WeightLoader {
     const auto address = reinterpret_cast<uintptr_t>(stored.data());
     if (address % element != 0) return false;
     const size_t lead = address % ggml_backend_buft_get_alignment(w_.device_->buffer_type());
-    auto* base = const_cast<std::byte*>(stored.data()) - lead;   // only an address: nothing before is read
+    auto* base = const_cast<std::byte*>(stored.data()) - lead;  // only an address: nothing before is read
     ggml_backend_buffer_t view = ggml_backend_cpu_buffer_from_ptr(base, stored.size() + lead);
     if (!view) return false;
     ggml_backend_buffer_set_usage(view, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
@@ -123,7 +129,8 @@ class WeightLoader {
   }
 
   Result<void> report(uint64_t done) {
-    if (progress_ && !progress_(std::max(done, done_), total_)) return fail(ErrorCode::cancelled, "[weights] cancelled");
+    if (progress_ && !progress_(std::max(done, done_), total_))
+      return fail(ErrorCode::cancelled, "[weights] cancelled");
     return {};
   }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kFusedQueries = 64;
 
 ggml_tensor* fused(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask, float scale) {
-  if (mask) mask = ggml_cast(g.ctx(), mask, GGML_TYPE_F16);   // 0 and -inf are exact in f16
+  if (mask) mask = ggml_cast(g.ctx(), mask, GGML_TYPE_F16);  // 0 and -inf are exact in f16
   ggml_tensor* y = ggml_flash_attn_ext(g.ctx(), q, k, v, mask, scale, 0.0f, 0.0f);
   ggml_flash_attn_ext_set_prec(y, GGML_PREC_F32);
   return y;
@@ -31,16 +31,16 @@ ggml_tensor* join(Graph& g, std::vector<ggml_tensor*> parts) {
 
 }  // namespace
 
-ggml_tensor* attention_written_out(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask, float scale,
-                                   int64_t score_bytes) {
+ggml_tensor* attention_written_out(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask,
+                                   float scale, int64_t score_bytes) {
   const int64_t keys = k->ne[1], queries = q->ne[1];
   const int64_t row_bytes = keys * q->ne[2] * q->ne[3] * static_cast<int64_t>(sizeof(float));
   const int64_t at_once = std::clamp<int64_t>(score_bytes / row_bytes, 1, queries);
-  v = ggml_cont(g.ctx(), ggml_permute(g.ctx(), v, 1, 0, 2, 3));   // [B, Hkv, D, Tk]
+  v = ggml_cont(g.ctx(), ggml_permute(g.ctx(), v, 1, 0, 2, 3));  // [B, Hkv, D, Tk]
   std::vector<ggml_tensor*> parts;
   for (int64_t first = 0; first < queries; first += at_once) {
     const int64_t n = std::min(at_once, queries - first);
-    ggml_tensor* scores = matmul(g, k, n == queries ? q : narrow(g, q, 2, first, n));   // [B, Hq, n, Tk]
+    ggml_tensor* scores = matmul(g, k, n == queries ? q : narrow(g, q, 2, first, n));  // [B, Hq, n, Tk]
     ggml_tensor* m = mask && n != queries ? contiguous(g, narrow(g, mask, 2, first, n)) : mask;
     ggml_tensor* y = matmul(g, v, ggml_soft_max_ext(g.ctx(), scores, m, scale, 0.0f));  // [B, Hq, n, D]
     parts.push_back(ggml_cont(g.ctx(), ggml_permute(g.ctx(), y, 0, 2, 1, 3)));          // [B, n, Hq, D]
@@ -53,7 +53,7 @@ ggml_tensor* attention(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
   if (mask) mask = contiguous(g, mask);
   const bool tiles = g.device().is_cpu() && queries >= kFusedQueries && d % 16 == 0 && k->type == GGML_TYPE_F32 &&
                      v->type == GGML_TYPE_F32;
-  q = ggml_permute(g.ctx(), q, 0, 2, 1, 3);   // [B, H, T, D], views
+  q = ggml_permute(g.ctx(), q, 0, 2, 1, 3);  // [B, H, T, D], views
   k = ggml_permute(g.ctx(), k, 0, 2, 1, 3);
   v = ggml_permute(g.ctx(), v, 0, 2, 1, 3);
   ggml_tensor* y = tiles ? fused(g, q, k, v, mask, scale) : attention_written_out(g, q, k, v, mask, scale, kScoreBytes);

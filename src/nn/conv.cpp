@@ -26,7 +26,8 @@ ggml_tensor* conv2d(Graph& g, ggml_tensor* x, ggml_tensor* kernel, ggml_tensor* 
   } else {
     if (!symmetric) x = ggml_pad_ext(g.ctx(), x, o.pad_left, o.pad_right, o.pad_top, o.pad_bottom, 0, 0, 0, 0);
     // im2col in pieces of a fixed scratch buffer, never of the whole picture.
-    y = ggml_conv_2d_direct(g.ctx(), kernel, x, o.stride, o.stride, symmetric ? o.pad_left : 0, symmetric ? o.pad_top : 0, 1, 1);
+    y = ggml_conv_2d_direct(g.ctx(), kernel, x, o.stride, o.stride, symmetric ? o.pad_left : 0,
+                            symmetric ? o.pad_top : 0, 1, 1);
   }
   return bias ? ggml_add(g.ctx(), y, per_channel(g, bias)) : y;
 }

@@ -6,8 +6,12 @@ namespace danqing::nn {
 ggml_tensor* silu(Graph& g, ggml_tensor* x) { return ggml_silu(g.ctx(), contiguous(g, x)); }
 ggml_tensor* gelu_erf(Graph& g, ggml_tensor* x) { return ggml_gelu_erf(g.ctx(), contiguous(g, x)); }
 ggml_tensor* tanh(Graph& g, ggml_tensor* x) { return ggml_tanh(g.ctx(), contiguous(g, x)); }
-ggml_tensor* add(Graph& g, ggml_tensor* a, ggml_tensor* b) { return ggml_add(g.ctx(), contiguous(g, a), contiguous(g, b)); }
-ggml_tensor* mul(Graph& g, ggml_tensor* a, ggml_tensor* b) { return ggml_mul(g.ctx(), contiguous(g, a), contiguous(g, b)); }
+ggml_tensor* add(Graph& g, ggml_tensor* a, ggml_tensor* b) {
+  return ggml_add(g.ctx(), contiguous(g, a), contiguous(g, b));
+}
+ggml_tensor* mul(Graph& g, ggml_tensor* a, ggml_tensor* b) {
+  return ggml_mul(g.ctx(), contiguous(g, a), contiguous(g, b));
+}
 ggml_tensor* scale(Graph& g, ggml_tensor* a, float s) { return ggml_scale(g.ctx(), contiguous(g, a), s); }
 
 ggml_tensor* swiglu(Graph& g, ggml_tensor* gate, ggml_tensor* up) {

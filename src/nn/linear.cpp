@@ -6,7 +6,7 @@ namespace danqing::nn {
 ggml_tensor* linear(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias) {
   x = contiguous(g, x);
   const int64_t rows = ggml_nrows(x), n1 = x->ne[1], n2 = x->ne[2], n3 = x->ne[3];
-  if (n2 * n3 != 1) x = ggml_reshape_2d(g.ctx(), x, x->ne[0], rows);   // one product, not one per batch item
+  if (n2 * n3 != 1) x = ggml_reshape_2d(g.ctx(), x, x->ne[0], rows);  // one product, not one per batch item
   ggml_tensor* y = matmul(g, weight, x);
   if (bias) y = ggml_add(g.ctx(), y, bias);
   return n2 * n3 != 1 ? ggml_reshape_4d(g.ctx(), y, y->ne[0], n1, n2, n3) : y;

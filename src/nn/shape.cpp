@@ -16,7 +16,7 @@ ggml_tensor* reshape(Graph& g, ggml_tensor* x, const Shape& shape) {
 ggml_tensor* permute(Graph& g, ggml_tensor* x, const std::vector<int>& order) {
   const int rank = static_cast<int>(order.size());
   assert(rank <= 4 && ggml_n_dims(x) <= rank);
-  int to[4] = {0, 1, 2, 3};   // to[d]: where ggml's dimension d goes
+  int to[4] = {0, 1, 2, 3};  // to[d]: where ggml's dimension d goes
   for (int i = 0; i < rank; ++i) to[rank - 1 - order[static_cast<size_t>(i)]] = rank - 1 - i;
   return contiguous(g, ggml_permute(g.ctx(), x, to[0], to[1], to[2], to[3]));
 }

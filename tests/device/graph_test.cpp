@@ -36,7 +36,7 @@ TEST(Graphs, InputsKeepTheirValuesBetweenRuns) {
   ASSERT_TRUE(r.set("b", std::vector<float>{10, 10, 10}).ok());
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(r.run().ok());
   EXPECT_THAT(values(r, "y"), ElementsAre(22, 24, 26));
-  ASSERT_TRUE(r.set("a", std::vector<float>{0, 0, 0}).ok());   // b still holds
+  ASSERT_TRUE(r.set("a", std::vector<float>{0, 0, 0}).ok());  // b still holds
   ASSERT_TRUE(r.run().ok());
   EXPECT_THAT(values(r, "y"), ElementsAre(20, 20, 20));
 }
@@ -78,7 +78,8 @@ TEST(Graphs, ViewsAndTransposesAreReadInOrder) {
   auto* twice = ggml_scale(g->ctx(), a, 2.0f);
   g->output("transposed", ggml_transpose(g->ctx(), twice));
   g->output("shaped", ggml_reshape_1d(g->ctx(), twice, 6), {1, 2, 1, 3});
-  g->output("later", ggml_sqr(g->ctx(), ggml_sqr(g->ctx(), ggml_reshape_1d(g->ctx(), twice, 6))));   // must not overwrite them
+  g->output("later",
+            ggml_sqr(g->ctx(), ggml_sqr(g->ctx(), ggml_reshape_1d(g->ctx(), twice, 6))));  // must not overwrite them
   Runner r(std::move(g));
   ASSERT_TRUE(r.set("a", std::vector<float>{0, 1, 2, 3, 4, 5}).ok());
   ASSERT_TRUE(r.run().ok());
@@ -123,11 +124,14 @@ TEST(Graphs, TapsCostNothingUnlessKept) {
     ASSERT_TRUE(r.set("x", std::vector<float>(4096, 0.5f)).ok());
     ASSERT_TRUE(r.run().ok());
     std::vector<std::string> names;
-    ASSERT_TRUE(r.send_taps([&](const std::string& name, const Tensor& t) {
-      names.push_back(name);
-      EXPECT_EQ(t.shape, (Shape{64, 64}));
-      EXPECT_GE(t.data[4095], 0.75f);   // 0.5 + 0.25 after the first
-    }, "dit.").ok());
+    ASSERT_TRUE(r.send_taps(
+                     [&](const std::string& name, const Tensor& t) {
+                       names.push_back(name);
+                       EXPECT_EQ(t.shape, (Shape{64, 64}));
+                       EXPECT_GE(t.data[4095], 0.75f);  // 0.5 + 0.25 after the first
+                     },
+                     "dit.")
+                    .ok());
     EXPECT_EQ(names.size(), keep ? 10u : 0u);
     EXPECT_EQ(names.empty() ? "" : names[0], keep ? "dit.layer.0" : "");
   }
@@ -207,7 +211,7 @@ TEST(Graphs, StopWhenAsked) {
   ASSERT_FALSE(stopped.ok());
   EXPECT_EQ(stopped.error().code, ErrorCode::cancelled);
   EXPECT_LT(polls, 20);
-  EXPECT_TRUE(r.run([] { return false; }).ok());   // usable afterwards
+  EXPECT_TRUE(r.run([] { return false; }).ok());  // usable afterwards
   EXPECT_TRUE(r.run().ok());
 }
 

@@ -25,10 +25,10 @@ class Host : public ::testing::Test {
 };
 
 TEST_F(Host, SiblingsCountOnce) {
-  for (int n = 0; n < 8; ++n) cpu(n, n / 2 % 2, n % 2);   // 2 packages of 2 cores of 2 threads
+  for (int n = 0; n < 8; ++n) cpu(n, n / 2 % 2, n % 2);  // 2 packages of 2 cores of 2 threads
   EXPECT_EQ(cores({0, 1, 2, 3, 4, 5, 6, 7}), 4);
-  EXPECT_EQ(cores({0, 4}), 1);   // siblings
-  EXPECT_EQ(cores({0, 2}), 2);   // the same core number in two packages
+  EXPECT_EQ(cores({0, 4}), 1);  // siblings
+  EXPECT_EQ(cores({0, 2}), 2);  // the same core number in two packages
   EXPECT_EQ(cores({1}), 1);
 }
 
@@ -72,7 +72,7 @@ TEST_F(Host, MemoryIsTheMachinesOrTheGroups) {
   write("sys/fs/cgroup/job/memory.current", std::to_string(300 << 10));
   write("sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file " + std::to_string(200 << 10));
   EXPECT_EQ(host::memory(root_.path()).total, 400u << 10);
-  EXPECT_EQ(host::memory(root_.path()).available, 300u << 10);   // 400 - (300 - 200 of cache)
+  EXPECT_EQ(host::memory(root_.path()).available, 300u << 10);  // 400 - (300 - 200 of cache)
   write("sys/fs/cgroup/job/memory.max", "max");
   EXPECT_EQ(host::memory(root_.path()).total, 1000u << 10);
 }

@@ -27,13 +27,15 @@ class Source {
     const auto blocks = values.size() / static_cast<size_t>(traits(dtype).block_elements);
     std::vector<std::byte> bytes(blocks * static_cast<size_t>(traits(dtype).block_bytes));
     if (dtype == DType::f8_e4m3) {
-      for (size_t i = 0; i < values.size(); ++i)   // the codes of 0, 0.5, 1, 2 ... are enough here
+      for (size_t i = 0; i < values.size(); ++i)  // the codes of 0, 0.5, 1, 2 ... are enough here
         bytes[i] = std::byte(values[i] == 0 ? 0 : values[i] == 0.5f ? 0x30 : values[i] == 1 ? 0x38 : 0x40);
     } else if (dtype == DType::f64) {
       const std::vector<double> wide(values.begin(), values.end());
       std::memcpy(bytes.data(), wide.data(), bytes.size());
     } else {
-      EXPECT_TRUE(quantize(dtype, values, is_quantized(dtype) ? shape.back() : static_cast<int64_t>(values.size()), bytes).ok());
+      EXPECT_TRUE(
+          quantize(dtype, values, is_quantized(dtype) ? shape.back() : static_cast<int64_t>(values.size()), bytes)
+              .ok());
     }
     add_bytes(name, dtype, shape, bytes);
   }
@@ -42,8 +44,12 @@ class Source {
     tensors_.push_back({name, dtype, shape, 0, storage_.size(), bytes.size()});
     storage_.insert(storage_.end(), bytes.begin(), bytes.end());
   }
-  void expect(const std::string& name, const Shape& shape, WeightUse use) { specs_.push_back({name, shape, use, false}); }
-  void expect_optional(const std::string& name, const Shape& shape) { specs_.push_back({name, shape, WeightUse::vector, true}); }
+  void expect(const std::string& name, const Shape& shape, WeightUse use) {
+    specs_.push_back({name, shape, use, false});
+  }
+  void expect_optional(const std::string& name, const Shape& shape) {
+    specs_.push_back({name, shape, WeightUse::vector, true});
+  }
   BoundTensors bound() {
     BoundTensors b;
     b.source = TensorSource::from_memory(tensors_, storage_);
@@ -60,7 +66,7 @@ class Source {
 
 std::vector<float> ramp(size_t n) {
   std::vector<float> v(n);
-  for (size_t i = 0; i < n; ++i) v[i] = 0.25f * static_cast<float>(i % 97) - 12;   // exact in bf16 and f16
+  for (size_t i = 0; i < n; ++i) v[i] = 0.25f * static_cast<float>(i % 97) - 12;  // exact in bf16 and f16
   return v;
 }
 
@@ -85,7 +91,8 @@ TEST(LoadWeights, StoredDtypesAreUsedWhereTheyLie) {
   s.add("m16", DType::bf16, {4, 8}, ramp(32));
   s.add("q8", DType::q8_0, {2, 64}, ramp(128));
   s.add("v", DType::f32, {8}, ramp(8));
-  for (const auto& [name, shape] : {std::pair("m32", Shape{4, 8}), std::pair("m16", Shape{4, 8}), std::pair("q8", Shape{2, 64})})
+  for (const auto& [name, shape] :
+       {std::pair("m32", Shape{4, 8}), std::pair("m16", Shape{4, 8}), std::pair("q8", Shape{2, 64})})
     s.expect(name, shape, WeightUse::matrix);
   s.expect("v", {8}, WeightUse::vector);
   const BoundTensors bound = s.bound();
@@ -94,7 +101,8 @@ TEST(LoadWeights, StoredDtypesAreUsedWhereTheyLie) {
   EXPECT_EQ(d->allocated(), 0u);
   EXPECT_EQ(w->mapped_bytes(), w->bytes());
   EXPECT_EQ(w->bytes(), 128u + 64 + 136 + 32);
-  for (const char* name : {"m32", "m16", "q8", "v"}) EXPECT_EQ(w->at(name)->data, bound.source->bytes(*bound.source->find(name)).data()) << name;
+  for (const char* name : {"m32", "m16", "q8", "v"})
+    EXPECT_EQ(w->at(name)->data, bound.source->bytes(*bound.source->find(name)).data()) << name;
   EXPECT_EQ(w->at("m16")->type, GGML_TYPE_BF16);
   EXPECT_EQ(w->at("q8")->type, GGML_TYPE_Q8_0);
   EXPECT_EQ(w->at("m16")->ne[0], 8);
@@ -102,7 +110,7 @@ TEST(LoadWeights, StoredDtypesAreUsedWhereTheyLie) {
 }
 
 TEST(LoadWeights, UnalignedOnesAreCopied) {
-  Source s(1);   // every tensor at an odd address
+  Source s(1);  // every tensor at an odd address
   s.add("m32", DType::f32, {4, 8}, ramp(32));
   s.add("m16", DType::bf16, {4, 8}, ramp(32));
   s.expect("m32", {4, 8}, WeightUse::matrix);
@@ -139,7 +147,7 @@ TEST(LoadWeights, MappedAtElementBoundariesComputeRight) {
     for (size_t row = 0; row < 3; ++row) {
       double sum = 0;
       for (size_t i = 0; i < 64; ++i) sum += 0.5 * ramp(192)[row * 64 + i];
-      EXPECT_NEAR(y.data[row], sum, n == "q8_0" ? 1.6 : 1e-4) << n;   // 64 halves of at most 0.05
+      EXPECT_NEAR(y.data[row], sum, n == "q8_0" ? 1.6 : 1e-4) << n;  // 64 halves of at most 0.05
     }
   }
 }
@@ -153,13 +161,14 @@ TEST(Placement, ManyTensorsGoIntoSeveralBuffers) {
     tensors.push_back(t);
   }
   {
-    DQ_ASSERT_OK(const auto buffers, place(*d, tensors, "test", 1300));   // three of 416 bytes (400, aligned to 32) each
+    DQ_ASSERT_OK(const auto buffers, place(*d, tensors, "test", 1300));  // three of 416 bytes (400, aligned to 32) each
     EXPECT_EQ(buffers.size(), 4u);
     for (int i = 0; i < 10; ++i) {
       const std::vector<float> v(100, static_cast<float>(i));
       ggml_backend_tensor_set(tensors[static_cast<size_t>(i)], v.data(), 0, 400);
     }
-    for (int i = 0; i < 10; ++i) EXPECT_EQ(static_cast<float*>(tensors[static_cast<size_t>(i)]->data)[99], static_cast<float>(i));
+    for (int i = 0; i < 10; ++i)
+      EXPECT_EQ(static_cast<float*>(tensors[static_cast<size_t>(i)]->data)[99], static_cast<float>(i));
   }
   EXPECT_EQ(d->allocated(), 0u);
   ggml_free(ctx);
@@ -177,10 +186,14 @@ TEST(LoadWeights, UseAndPolicyDecideTheDtype) {
   s.expect("k", {2, 3, 3, 3}, WeightUse::kernel);
   s.expect("f8", {2, 2}, WeightUse::matrix);
   s.expect("f64", {2, 2}, WeightUse::matrix);
-  struct Case { std::optional<DType> policy; ggml_type m, f8; };
-  for (const Case& c : {Case{{}, GGML_TYPE_BF16, GGML_TYPE_BF16}, Case{DType::f32, GGML_TYPE_F32, GGML_TYPE_F32},
-                        Case{DType::f16, GGML_TYPE_F16, GGML_TYPE_F16}, Case{DType::q8_0, GGML_TYPE_Q8_0, GGML_TYPE_BF16},
-                        Case{DType::q4_k, GGML_TYPE_Q8_0, GGML_TYPE_BF16}}) {   // rows of 64 and of 2 are no blocks of 256
+  struct Case {
+    std::optional<DType> policy;
+    ggml_type m, f8;
+  };
+  for (const Case& c :
+       {Case{{}, GGML_TYPE_BF16, GGML_TYPE_BF16}, Case{DType::f32, GGML_TYPE_F32, GGML_TYPE_F32},
+        Case{DType::f16, GGML_TYPE_F16, GGML_TYPE_F16}, Case{DType::q8_0, GGML_TYPE_Q8_0, GGML_TYPE_BF16},
+        Case{DType::q4_k, GGML_TYPE_Q8_0, GGML_TYPE_BF16}}) {  // rows of 64 and of 2 are no blocks of 256
     DQ_ASSERT_OK(const auto w, Weights::load(cpu(), s.bound(), {c.policy}));
     EXPECT_EQ(w->at("m")->type, c.m);
     EXPECT_EQ(w->at("f8")->type, c.f8);
@@ -192,7 +205,8 @@ TEST(LoadWeights, UseAndPolicyDecideTheDtype) {
     EXPECT_EQ(read(*w, "f8"), (std::vector<float>{0, 0.5f, 1, 2}));
     EXPECT_EQ(read(*w, "f64"), (std::vector<float>{0, 0.5f, 1, 2}));
     const std::vector<float> m = read(*w, "m"), expected = ramp(256);
-    for (size_t i = 0; i < m.size(); ++i) EXPECT_NEAR(m[i], expected[i], c.m == GGML_TYPE_Q8_0 ? 0.06 : 0) << i;   // 12.25/127/2 + f16 scale
+    for (size_t i = 0; i < m.size(); ++i)
+      EXPECT_NEAR(m[i], expected[i], c.m == GGML_TYPE_Q8_0 ? 0.06 : 0) << i;  // 12.25/127/2 + f16 scale
   }
 }
 
@@ -209,9 +223,9 @@ TEST(LoadWeights, PoliciesWithoutAConversionAreUsageErrors) {
 
 TEST(LoadWeights, ShapesAreTheSpecs) {
   Source s;
-  s.add("conv", DType::bf16, {6, 4, 1, 1}, ramp(24));       // stored as a kernel, wanted as a matrix
-  s.add("kernel", DType::f32, {6, 4}, ramp(24));            // and the reverse
-  s.add("quantised", DType::q8_0, {2, 32}, ramp(64));       // a kernel out of a GGUF file
+  s.add("conv", DType::bf16, {6, 4, 1, 1}, ramp(24));  // stored as a kernel, wanted as a matrix
+  s.add("kernel", DType::f32, {6, 4}, ramp(24));       // and the reverse
+  s.add("quantised", DType::q8_0, {2, 32}, ramp(64));  // a kernel out of a GGUF file
   s.add("scalar", DType::f32, {}, {3});
   s.add("cube", DType::f32, {2, 3, 4}, ramp(24));
   s.expect("conv", {6, 4}, WeightUse::matrix);
@@ -221,7 +235,10 @@ TEST(LoadWeights, ShapesAreTheSpecs) {
   s.expect("cube", {2, 3, 4}, WeightUse::matrix);
   s.expect_optional("absent", {5});
   DQ_ASSERT_OK(const auto w, Weights::load(cpu(), s.bound(), {}));
-  const auto ne = [&](const char* name) { const ggml_tensor* t = w->at(name); return std::vector<int64_t>(t->ne, t->ne + 4); };
+  const auto ne = [&](const char* name) {
+    const ggml_tensor* t = w->at(name);
+    return std::vector<int64_t>(t->ne, t->ne + 4);
+  };
   EXPECT_EQ(ne("conv"), (std::vector<int64_t>{4, 6, 1, 1}));
   EXPECT_EQ(ne("kernel"), (std::vector<int64_t>{1, 1, 4, 6}));
   EXPECT_EQ(ne("quantised"), (std::vector<int64_t>{1, 1, 32, 2}));
@@ -235,7 +252,7 @@ TEST(LoadWeights, ShapesAreTheSpecs) {
 TEST(LoadWeights, NonsenseShapesAreErrors) {
   Source s;
   s.add("v", DType::f32, {4}, ramp(4));
-  s.expect("v", {5}, WeightUse::vector);   // a spec that bind() would have refused
+  s.expect("v", {5}, WeightUse::vector);  // a spec that bind() would have refused
   EXPECT_FALSE(Weights::load(cpu(), s.bound(), {}).ok());
   Source five;
   five.add("v", DType::f32, {1, 1, 1, 1, 4}, ramp(4));
@@ -248,7 +265,7 @@ TEST(LoadWeights, NonsenseShapesAreErrors) {
 }
 
 TEST(LoadWeights, ManyPiecesAndProgress) {
-  const size_t n = (size_t{5} << 20) / 2 + 96;   // more than two pieces of a million values, the last one short
+  const size_t n = (size_t{5} << 20) / 2 + 96;  // more than two pieces of a million values, the last one short
   Source s;
   s.add("big", DType::bf16, {static_cast<int64_t>(n / 32), 32}, ramp(n));
   s.add("small", DType::f32, {8}, ramp(8));
@@ -258,10 +275,10 @@ TEST(LoadWeights, ManyPiecesAndProgress) {
   for (DType t : {DType::f32, DType::q8_0}) {
     std::vector<uint64_t> done;
     DQ_ASSERT_OK(const auto w, Weights::load(cpu(), bound, {t}, [&](uint64_t d, uint64_t total) {
-      EXPECT_EQ(total, n * 2 + 32);
-      done.push_back(d);
-      return true;
-    }));
+                   EXPECT_EQ(total, n * 2 + 32);
+                   done.push_back(d);
+                   return true;
+                 }));
     EXPECT_GE(done.size(), 4u);
     EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
     EXPECT_EQ(done.back(), n * 2 + 32);

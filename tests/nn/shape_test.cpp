@@ -28,8 +28,11 @@ Tensor permuted(const Tensor& t, const std::vector<int>& order) {
 }
 
 TEST(Shapes, PermuteAsTorch) {
-  for (const auto& [shape, order] : std::vector<std::pair<Shape, std::vector<int>>>{
-           {{2, 3, 4, 5}, {0, 2, 1, 3}}, {{2, 3, 4, 5}, {3, 1, 0, 2}}, {{3, 4, 5}, {1, 2, 0}}, {{3, 4}, {1, 0}}, {{2, 3, 4, 5}, {1, 2, 3, 0}}}) {
+  for (const auto& [shape, order] : std::vector<std::pair<Shape, std::vector<int>>>{{{2, 3, 4, 5}, {0, 2, 1, 3}},
+                                                                                    {{2, 3, 4, 5}, {3, 1, 0, 2}},
+                                                                                    {{3, 4, 5}, {1, 2, 0}},
+                                                                                    {{3, 4}, {1, 0}},
+                                                                                    {{2, 3, 4, 5}, {1, 2, 3, 0}}}) {
     const Tensor x = random(shape, 1), y = permuted(x, order);
     Bench b;
     EXPECT_TRUE(close(b.run(nn::permute(b.graph(), b.input("x", x), order), y.shape), y, 0)) << to_string(shape);
@@ -71,7 +74,7 @@ TEST(Linear, BatchesAndBias) {
     }
   Bench b;
   auto* got = nn::linear(b.graph(), b.input("x", x), b.input("w", w), b.input("b", bias));
-  EXPECT_TRUE(close(b.run(got, y.shape), y, 1e-6));   // f32 sums of 32 terms: 32 * 2^-24 / 2 at the very most
+  EXPECT_TRUE(close(b.run(got, y.shape), y, 1e-6));  // f32 sums of 32 terms: 32 * 2^-24 / 2 at the very most
 }
 
 TEST(Modulate, ScaleAndShiftOfEachItem) {
@@ -83,7 +86,7 @@ TEST(Modulate, ScaleAndShiftOfEachItem) {
   }
   Bench b;
   auto* got = nn::modulate(b.graph(), b.input("x", x), b.input("scale", scale), b.input("shift", shift));
-  EXPECT_TRUE(close(b.run(got, y.shape), y, 1e-7));   // the same three roundings, fused at most
+  EXPECT_TRUE(close(b.run(got, y.shape), y, 1e-7));  // the same three roundings, fused at most
 }
 
 TEST(GatedMlps, AreActivationTimesUp) {
@@ -100,8 +103,10 @@ TEST(GatedMlps, AreActivationTimesUp) {
 }
 
 Tensor convolved(const Tensor& x, const Tensor& w, const Tensor& bias, const nn::Conv2dOptions& o) {
-  const int64_t b = x.shape[0], c = x.shape[1], h = x.shape[2], wd = x.shape[3], oc = w.shape[0], kh = w.shape[2], kw = w.shape[3];
-  const int64_t oh = (h + o.pad_top + o.pad_bottom - kh) / o.stride + 1, ow = (wd + o.pad_left + o.pad_right - kw) / o.stride + 1;
+  const int64_t b = x.shape[0], c = x.shape[1], h = x.shape[2], wd = x.shape[3], oc = w.shape[0], kh = w.shape[2],
+                kw = w.shape[3];
+  const int64_t oh = (h + o.pad_top + o.pad_bottom - kh) / o.stride + 1,
+                ow = (wd + o.pad_left + o.pad_right - kw) / o.stride + 1;
   Tensor y({b, oc, oh, ow});
   for (int64_t n = 0; n < y.count(); ++n) {
     const int64_t ox = n % ow, oy = n / ow % oh, k = n / ow / oh % oc, item = n / ow / oh / oc;
@@ -120,14 +125,19 @@ Tensor convolved(const Tensor& x, const Tensor& w, const Tensor& bias, const nn:
 }
 
 TEST(Conv, KernelsStridesPaddingsAndBatches) {
-  struct Case { int64_t kh, kw; nn::Conv2dOptions o; };
-  for (const Case& k : {Case{3, 3, nn::Conv2dOptions::same(3)}, Case{1, 1, {}}, Case{1, 1, {2, 0, 0, 0, 0}}, Case{3, 3, {2, 0, 1, 0, 1}},
-                        Case{2, 2, {2, 0, 0, 0, 0}}, Case{3, 5, {1, 0, 3, 2, 1}}, Case{5, 5, nn::Conv2dOptions::same(5)}}) {
+  struct Case {
+    int64_t kh, kw;
+    nn::Conv2dOptions o;
+  };
+  for (const Case& k : {Case{3, 3, nn::Conv2dOptions::same(3)}, Case{1, 1, {}}, Case{1, 1, {2, 0, 0, 0, 0}},
+                        Case{3, 3, {2, 0, 1, 0, 1}}, Case{2, 2, {2, 0, 0, 0, 0}}, Case{3, 5, {1, 0, 3, 2, 1}},
+                        Case{5, 5, nn::Conv2dOptions::same(5)}}) {
     const Tensor x = random({2, 6, 9, 12}, 1), w = random({10, 6, k.kh, k.kw}, 2), bias = random({10}, 3);
     const Tensor y = convolved(x, w, bias, k.o);
     Bench b;
     auto* got = nn::conv2d(b.graph(), b.input("x", x), b.input("w", w), b.input("b", bias), k.o);
-    EXPECT_TRUE(close(b.run(got, y.shape), y, 1e-6)) << k.kh << "x" << k.kw << " stride " << k.o.stride;   // f32 sums of <= 150
+    EXPECT_TRUE(close(b.run(got, y.shape), y, 1e-6))
+        << k.kh << "x" << k.kw << " stride " << k.o.stride;  // f32 sums of <= 150
   }
 }
 
@@ -145,7 +155,7 @@ TEST(Conv, MemoryDoesNotGrowWithTheKernel) {
 TEST(GroupNorm, WeightAndBiasGoWithTheChannel) {
   const Tensor x = random({2, 8, 3, 5}, 1), w = random({8}, 2), bias = random({8}, 3);
   Tensor y(x.shape);
-  for (size_t group = 0; group < 8; ++group) {   // 2 items of 4 groups of 2 channels of 15 pixels
+  for (size_t group = 0; group < 8; ++group) {  // 2 items of 4 groups of 2 channels of 15 pixels
     double mean = 0, var = 0;
     for (size_t i = 0; i < 30; ++i) mean += x.data[group * 30 + i] / 30.0;
     for (size_t i = 0; i < 30; ++i) var += (x.data[group * 30 + i] - mean) * (x.data[group * 30 + i] - mean) / 30;
@@ -155,18 +165,21 @@ TEST(GroupNorm, WeightAndBiasGoWithTheChannel) {
     }
   }
   Bench b;
-  EXPECT_TRUE(close(b.run(nn::group_norm(b.graph(), b.input("x", x), b.input("w", w), b.input("b", bias), 4, 1e-6f), x.shape), y, 1e-6));
+  EXPECT_TRUE(
+      close(b.run(nn::group_norm(b.graph(), b.input("x", x), b.input("w", w), b.input("b", bias), 4, 1e-6f), x.shape),
+            y, 1e-6));
 }
 
 TEST(StoreRows, CacheGrowsFromRunToRun) {
   DQ_ASSERT_OK(auto device, Device::open("cpu"));
-  DQ_ASSERT_OK(auto state, State::create(device, {{"k", DType::f32, {6, 4}}, {"v", DType::bf16, {6, 4}}}, "test cache"));
+  DQ_ASSERT_OK(auto state,
+               State::create(device, {{"k", DType::f32, {6, 4}}, {"v", DType::bf16, {6, 4}}}, "test cache"));
   EXPECT_EQ(state->bytes(), 6u * 4 * 4 + 6u * 4 * 2);
   auto graph = std::make_unique<Graph>(*device, 16);
   auto* ids = graph->input("ids", DType::i32, {2});
   auto* rows = graph->input("rows", DType::f32, {2, 4});
   graph->output("k", nn::scale(*graph, nn::store_rows(*graph, state->at("k"), rows, ids), 2.0f));
-  nn::store_rows(*graph, state->at("v"), rows, ids);   // nothing reads it: it must be written all the same
+  nn::store_rows(*graph, state->at("v"), rows, ids);  // nothing reads it: it must be written all the same
   Runner first(std::move(graph));
   for (int step = 0; step < 3; ++step) {
     const std::vector<int32_t> at{2 * step, 2 * step + 1};
@@ -176,7 +189,7 @@ TEST(StoreRows, CacheGrowsFromRunToRun) {
   }
   DQ_ASSERT_OK(const Tensor k, first.read("k"));
   EXPECT_EQ(k.data, (std::vector<float>{2, 2, 2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 4, 4, 6, 6, 6, 6, 6, 6, 6, 6}));
-  auto other = std::make_unique<Graph>(*device, 16);   // another graph sees what the first one left
+  auto other = std::make_unique<Graph>(*device, 16);  // another graph sees what the first one left
   other->output("v", nn::scale(*other, ggml_cast(other->ctx(), state->at("v"), GGML_TYPE_F32), 1.0f));
   Runner second(std::move(other));
   ASSERT_TRUE(second.run().ok());

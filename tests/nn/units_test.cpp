@@ -1,9 +1,8 @@
 // Single operations against torch, diffusers and transformers (fixtures/units).
-#include "testing/testing.h"
-
 #include <cmath>
 
 #include "nn_testing.h"
+#include "testing/testing.h"
 
 namespace danqing {
 namespace {
@@ -30,7 +29,8 @@ TEST_P(Norms, Rms) {
     Bench b;
     auto* x = b.input("x", units().f32(p + ".in"));
     auto* w = b.input("w", units().f32("norm.weight"));
-    EXPECT_TRUE(close(b.run(nn::rms_norm(b.graph(), x, w, eps)), units().f32(p + "." + name + ".f32"), kTolerance)) << name;
+    EXPECT_TRUE(close(b.run(nn::rms_norm(b.graph(), x, w, eps)), units().f32(p + "." + name + ".f32"), kTolerance))
+        << name;
   }
 }
 
@@ -38,13 +38,14 @@ TEST_P(Norms, Layer) {
   const std::string p = GetParam();
   Bench b;
   auto* x = b.input("x", units().f32(p + ".in"));
-  EXPECT_TRUE(close(b.run(nn::layer_norm(b.graph(), x, nullptr, nullptr, 1e-6f)), units().f32(p + ".layernorm_eps1e-6.f32"), kTolerance));
+  EXPECT_TRUE(close(b.run(nn::layer_norm(b.graph(), x, nullptr, nullptr, 1e-6f)),
+                    units().f32(p + ".layernorm_eps1e-6.f32"), kTolerance));
 }
 
 TEST_P(Norms, Group) {
   const std::string p = GetParam();
   Bench b;
-  auto* x = b.input("x", units().f32(p + ".in"));   // [6, 128], normalised as [1, 32, 24, 1]
+  auto* x = b.input("x", units().f32(p + ".in"));  // [6, 128], normalised as [1, 32, 24, 1]
   auto* y = nn::group_norm(b.graph(), nn::reshape(b.graph(), x, {1, 32, 24, 1}), nullptr, nullptr, 8, 1e-6f);
   EXPECT_TRUE(close(b.run(y, {6, 128}), units().f32(p + ".groupnorm8_eps1e-6.f32"), kTolerance));
 }
@@ -60,7 +61,7 @@ TEST(Activations, MatchTorch) {
   EXPECT_TRUE(close(apply(nn::tanh), units().f32("act.tanh.f32"), kTolerance));
 }
 
-TEST(Activations, SmallInputsToo) {   // the large inputs of the golden hide an error of the small ones
+TEST(Activations, SmallInputsToo) {  // the large inputs of the golden hide an error of the small ones
   Tensor in = units().f32("act.in"), gelu = units().f32("act.gelu_erf.f32"), silu = units().f32("act.silu.f32");
   for (size_t i = 0; i < in.data.size(); ++i)
     if (std::fabs(in.data[i]) > 20) in.data[i] = gelu.data[i] = silu.data[i] = 0;
@@ -76,19 +77,21 @@ TEST(Rope, Half) {
     sin.data[i] = std::sin(angles.data[i]);
   }
   Bench b;
-  auto* y = nn::rope(b.graph(), b.input("q", units().f32("rope.q")), b.input("cos", cos), b.input("sin", sin), nn::RopeStyle::half);
+  auto* y = nn::rope(b.graph(), b.input("q", units().f32("rope.q")), b.input("cos", cos), b.input("sin", sin),
+                     nn::RopeStyle::half);
   EXPECT_TRUE(close(b.run(y, {1, 5, 2, 128}), units().f32("rope.ernie_rotated.f32"), kTolerance));
 }
 
 TEST(Rope, Adjacent) {
-  const auto twice = [](const Tensor& t) {   // [5, 64] -> [1, 5, 1, 128], each value beside itself
+  const auto twice = [](const Tensor& t) {  // [5, 64] -> [1, 5, 1, 128], each value beside itself
     Tensor out({1, t.shape[0], 1, 2 * t.shape[1]});
     for (size_t i = 0; i < out.data.size(); ++i) out.data[i] = t.data[i / 2];
     return out;
   };
   Bench b;
-  auto* y = nn::rope(b.graph(), b.input("q", units().f32("rope.q")), b.input("cos", twice(units().f32("rope.zimage_cos"))),
-                     b.input("sin", twice(units().f32("rope.zimage_sin"))), nn::RopeStyle::adjacent);
+  auto* y =
+      nn::rope(b.graph(), b.input("q", units().f32("rope.q")), b.input("cos", twice(units().f32("rope.zimage_cos"))),
+               b.input("sin", twice(units().f32("rope.zimage_sin"))), nn::RopeStyle::adjacent);
   EXPECT_TRUE(close(b.run(y, {1, 5, 2, 128}), units().f32("rope.zimage_rotated.f32"), kTolerance));
 }
 
@@ -96,7 +99,9 @@ TEST(Rope, Adjacent) {
 Tensor golden_attention(const Tensor& mask) {
   Bench b;
   Graph& g = b.graph();
-  const auto heads_last = [&](const char* name) { return nn::permute(g, b.input(name, units().f32(std::string("attention.") + name)), {0, 2, 1, 3}); };
+  const auto heads_last = [&](const char* name) {
+    return nn::permute(g, b.input(name, units().f32(std::string("attention.") + name)), {0, 2, 1, 3});
+  };
   auto *q = heads_last("q"), *k = heads_last("k"), *v = heads_last("v");
   auto* y = nn::attention(g, q, k, v, b.input("mask", mask), 1.0f / 8);
   return b.run(nn::permute(g, nn::reshape(g, y, {2, 13, 4, 64}), {0, 2, 1, 3}), {2, 4, 13, 64});
@@ -120,7 +125,8 @@ Tensor golden_conv(bool upsample, const nn::Conv2dOptions& options) {
   Bench b;
   auto* x = b.input("x", units().f32("conv.in"));
   if (upsample) x = nn::upsample_nearest2(b.graph(), x);
-  auto* y = nn::conv2d(b.graph(), x, b.input("w", units().f32("conv.weight")), b.input("b", units().f32("conv.bias")), options);
+  auto* y = nn::conv2d(b.graph(), x, b.input("w", units().f32("conv.weight")), b.input("b", units().f32("conv.bias")),
+                       options);
   return b.run(y, {1, y->ne[2], y->ne[1], y->ne[0]});
 }
 
