@@ -3,6 +3,7 @@
 #include <ggml.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cctype>
 #include <mutex>
 #include <new>
@@ -88,6 +89,15 @@ F procedure(ggml_backend_t backend, const char* name) {
   return reg ? reinterpret_cast<F>(ggml_backend_reg_get_proc_address(reg, name)) : nullptr;
 }
 
+/// $DANQING_THREADS if it is a sensible number, else the physical cores that this process may use.
+int default_threads() {
+  if (const char* text = std::getenv("DANQING_THREADS")) {
+    const int n = std::atoi(text);
+    if (n >= 1 && n <= kMaxThreads) return n;
+  }
+  return std::min(kMaxThreads, host::physical_cores(host::allowed_cpus()));
+}
+
 }  // namespace
 
 std::vector<DeviceInfo> list_devices() {
@@ -120,7 +130,7 @@ Result<std::shared_ptr<Device>> Device::open(std::string_view name, const Device
       log::write(log::Level::warning, e.message + "; trying the next device");
       continue;
     }
-    d->threads_ = options.threads ? options.threads : std::min(kMaxThreads, host::physical_cores(host::allowed_cpus()));
+    d->threads_ = options.threads ? options.threads : default_threads();
     if (auto set = procedure<ggml_backend_set_n_threads_t>(d->backend_, "ggml_backend_set_n_threads");
         set && d->is_cpu_)
       set(d->backend_, d->threads_);
