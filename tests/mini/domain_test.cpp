@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <iostream>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
+#include "base/try.h"
 #include "danqing/engine.h"
 #include "testing/testing.h"
 
@@ -54,7 +57,12 @@ struct Domain {
 Result<Domain> load_domain() {
   DQ_TRY(const Json json, read_json(data("mini_domain/domain.json")));
   DQ_TRY(const std::string bytes, read_text(data("mini_domain/sheet.png")));
-  Domain d{json.at("size").get<int>(), json.at("things"), json.at("backgrounds"), json.at("captions"), {}};
+  using Names = std::vector<std::string>;
+  Domain d{json.at("size").get<int>(),
+           json.at("things").get<Names>(),
+           json.at("backgrounds").get<Names>(),
+           json.at("captions"),
+           {}};
   DQ_TRY(d.sheet, decode_image(bytes));
   return d;
 }
