@@ -8,15 +8,15 @@ namespace danqing {
 namespace {
 
 Result<std::vector<float>> predict(const SamplerCallbacks& callbacks, std::span<const float> latents, float sigma,
-                                   size_t step) {
+                                   size_t step, size_t steps) {
   DQ_TRY(std::vector<float> prediction, callbacks.predict(latents, sigma));
   if (prediction.size() != latents.size())
-    return fail(ErrorCode::failed, "[sampler] step {}: expected a prediction of {} values, got {}", step,
+    return fail(ErrorCode::failed, "[denoise] step {}: expected a prediction of {} values, got {}", step + 1,
                 latents.size(), prediction.size());
   if (!std::all_of(prediction.begin(), prediction.end(), [](float x) { return std::isfinite(x); }))
     return fail(ErrorCode::failed,
-                "[sampler] step {}: expected finite values from the network, got NaN or Inf; try another compute type",
-                step);
+                "[denoise] step {} of {}: expected finite values from the network, got NaN or Inf; try --dtype f32",
+                step + 1, steps);
   return prediction;
 }
 
@@ -57,11 +57,11 @@ Result<void> run_sampler(Sampler sampler, const Schedule& schedule, std::vector<
   if (!callbacks.predict) return fail(ErrorCode::failed, "[sampler] expected a network to call, got none");
   for (size_t i = 0; i + 1 < sigmas.size(); ++i) {
     const float sigma = sigmas[i], next = sigmas[i + 1];
-    DQ_TRY(std::vector<float> slope, predict(callbacks, latents, sigma, i));
+    DQ_TRY(std::vector<float> slope, predict(callbacks, latents, sigma, i, sigmas.size() - 1));
     if (sampler == Sampler::heun && next != 0) {
       std::vector<float> ahead = latents;
       euler_step(ahead, slope, sigma, next, type);
-      DQ_TRY(const std::vector<float> slope_ahead, predict(callbacks, ahead, next, i));
+      DQ_TRY(const std::vector<float> slope_ahead, predict(callbacks, ahead, next, i, sigmas.size() - 1));
       // The mean keeps f32 until the step rounds once: a half-precision mean would cost what the second call gained.
       for (size_t k = 0; k < latents.size(); ++k)
         latents[k] = round_to(latents[k] + (next - sigma) * (0.5f * (slope[k] + slope_ahead[k])), type);

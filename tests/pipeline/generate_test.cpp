@@ -14,12 +14,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::FakeFamily;
 
-struct Run {
+struct Scenario {
   FakeFamily family;
   FeatureCache cache;
   GenerateRequest request;
   RunControl control;
-  Run() {
+  Scenario() {
     request.prompts = {"a cat"};
     request.seeds = {42};
   }
@@ -31,13 +31,13 @@ struct Run {
 };
 
 TEST(Generate, batch_equals_single_runs) {
-  Run four;
+  Scenario four;
   four.request.images_per_prompt = 4;
   const auto together = four.go();
   ASSERT_TRUE(together.ok());
   ASSERT_EQ(together->images.size(), 4u);
   for (int i = 0; i < 4; ++i) {
-    Run one;
+    Scenario one;
     one.request.seeds = {42 + static_cast<uint64_t>(i)};
     const auto alone = one.go();
     ASSERT_TRUE(alone.ok());
@@ -47,7 +47,7 @@ TEST(Generate, batch_equals_single_runs) {
 }
 
 TEST(Generate, batch_size_does_not_change_pictures) {
-  Run a, b;
+  Scenario a, b;
   a.request.images_per_prompt = b.request.images_per_prompt = 5;
   b.request.batch_size = 2;
   const auto x = a.go(), y = b.go();
@@ -57,26 +57,26 @@ TEST(Generate, batch_size_does_not_change_pictures) {
 }
 
 TEST(Generate, one_stream_starts_like_a_single_run_and_goes_on) {
-  Run single, stream;
+  Scenario single, stream;
   stream.request.images_per_prompt = 2;
   stream.request.one_stream = true;
   const auto a = single.go(), b = stream.go();
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_EQ(a->images[0].image.pixels, b->images[0].image.pixels);
-  Run next;
+  Scenario next;
   next.request.seeds = {43};
   EXPECT_NE(next.go()->images[0].image.pixels, b->images[1].image.pixels);
 }
 
 TEST(Generate, texts_are_encoded_once_and_negatives_only_under_guidance) {
-  Run r;
+  Scenario r;
   r.request.images_per_prompt = 3;
   r.request.negative_prompts = {"blurry"};
   ASSERT_TRUE(r.go().ok());
   ASSERT_TRUE(r.go().ok());
   EXPECT_EQ(r.family.encoded["a cat"], 1);
   EXPECT_EQ(r.family.encoded["blurry"], 1);
-  Run unguided;
+  Scenario unguided;
   unguided.request.negative_prompts = {"blurry"};
   unguided.request.guidance_scale = 1.0f;
   ASSERT_TRUE(unguided.go().ok());
@@ -84,7 +84,7 @@ TEST(Generate, texts_are_encoded_once_and_negatives_only_under_guidance) {
 }
 
 TEST(Generate, zero_steps_decode_the_noise) {
-  Run r;
+  Scenario r;
   r.request.num_inference_steps = 0;
   const auto result = r.go();
   ASSERT_TRUE(result.ok());
@@ -93,7 +93,7 @@ TEST(Generate, zero_steps_decode_the_noise) {
 }
 
 TEST(Generate, cancelling_keeps_finished_pictures) {
-  Run r;
+  Scenario r;
   r.request.images_per_prompt = 3;
   int finished = 0;
   r.control.on_image = [&](const GeneratedImage&) { ++finished; };
@@ -106,7 +106,7 @@ TEST(Generate, cancelling_keeps_finished_pictures) {
 }
 
 TEST(Generate, nan_stops_the_run_and_names_the_step) {
-  Run r;
+  Scenario r;
   r.family.nan_at = 3;
   const auto result = r.go();
   ASSERT_FALSE(result.ok());
@@ -114,13 +114,13 @@ TEST(Generate, nan_stops_the_run_and_names_the_step) {
 }
 
 TEST(Generate, a_lost_device_is_reported_as_such) {
-  Run r;
+  Scenario r;
   r.family.fail_at = 2;
   EXPECT_EQ(r.go().error().code, ErrorCode::device_lost);
 }
 
 TEST(Generate, the_enhancer_gets_the_pictures_seed_and_its_text_is_used) {
-  Run r;
+  Scenario r;
   r.request.prompts = {"a", "b"};
   r.request.images_per_prompt = 2;
   r.request.enhancer = EnhancerMode::on;
@@ -133,7 +133,7 @@ TEST(Generate, the_enhancer_gets_the_pictures_seed_and_its_text_is_used) {
 }
 
 TEST(Generate, a_mute_or_cut_enhancer_is_said) {
-  Run r;
+  Scenario r;
   r.request.enhancer = EnhancerMode::on;
   r.family.enhancer_is_mute = r.family.enhancer_hits_limit = true;
   const auto result = r.go();
@@ -145,7 +145,7 @@ TEST(Generate, a_mute_or_cut_enhancer_is_said) {
 }
 
 TEST(Generate, metadata_can_make_the_picture_again) {
-  Run r;
+  Scenario r;
   r.request.prompts = {"夜空下的一只猫"};
   r.request.negative_prompts = {"snow"};
   const auto result = r.go();
@@ -161,7 +161,7 @@ TEST(Generate, metadata_can_make_the_picture_again) {
 }
 
 TEST(Generate, dump_names_are_those_of_the_goldens) {
-  Run r;
+  Scenario r;
   r.request.num_inference_steps = 2;
   std::vector<std::string> names;
   r.control.dump = [&](const std::string& name, const std::vector<int64_t>&, const std::vector<float>&) { names.push_back(name); };
@@ -170,7 +170,7 @@ TEST(Generate, dump_names_are_those_of_the_goldens) {
 }
 
 TEST(Generate, progress_counts_steps_and_pictures) {
-  Run r;
+  Scenario r;
   r.request.images_per_prompt = 2;
   std::vector<std::pair<int, int>> steps;
   r.control.on_progress = [&](const ProgressEvent& e) {

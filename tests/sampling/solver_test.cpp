@@ -151,7 +151,7 @@ TEST(Samplers, ErrorsStopTheRun) {
   callbacks.predict = [](std::span<const float>, float) -> Result<std::vector<float>> {
     return std::vector<float>{1, 2};
   };
-  EXPECT_NE(run(s).error().message.find("step 0: expected a prediction of 1 values, got 2"), std::string::npos);
+  EXPECT_NE(run(s).error().message.find("step 1: expected a prediction of 1 values, got 2"), std::string::npos);
   callbacks.predict = [](std::span<const float>, float) -> Result<std::vector<float>> {
     return std::vector<float>{NAN};
   };
