@@ -23,8 +23,9 @@ struct Options {
 
 Result<Json> describe_picture(const MappedFile& file) {
   const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  DQ_TRY(const ImageMetadata metadata, read_image_metadata(bytes));
-  return Json{{"path", file.path().string()}, {"kind", "picture"}, {"bytes", bytes.size()}, {"metadata", metadata}};
+  auto metadata = read_image_metadata(bytes);
+  if (!metadata) return bad_input("[inspect] {}: {}", file.path().string(), metadata.error().message);
+  return Json{{"path", file.path().string()}, {"kind", "picture"}, {"bytes", bytes.size()}, {"metadata", *metadata}};
 }
 
 // Values have many lines; each is made safe for the terminal by itself.

@@ -29,6 +29,12 @@ class ErnieImageFamily final : public ModelFamily {
     const ComponentFiles& t = *ctx_.checkpoint.find("transformer");
     DQ_TRY(transformer_config_, t.config ? ernie_image::Config::parse(*t.config, t.path.string())
                                          : ernie_image::Config::infer(*t.source));
+    const ComponentFiles& e = *ctx_.checkpoint.find("text_encoder");
+    DQ_TRY(const mistral3::Config text_config, e.config ? mistral3::Config::parse(*e.config, e.path.string())
+                                                        : mistral3::Config::infer(*e.source));
+    if (text_config.hidden_size != transformer_config_.text_in_dim)
+      return bad_input("[model] {}: the transformer expects text features of width {}, the text encoder {} makes {}",
+                       t.path.string(), transformer_config_.text_in_dim, e.path.string(), text_config.hidden_size);
     const ComponentFiles& v = *ctx_.checkpoint.find("vae");
     DQ_TRY(vae_config_, v.config ? vae::Config::parse(*v.config, v.path.string()) : vae::Config::infer(*v.source));
     const int64_t patch = vae_config_.patch_size[0] * vae_config_.patch_size[1];
@@ -61,9 +67,6 @@ class ErnieImageFamily final : public ModelFamily {
     if (!text_encoder_) {
       const ComponentFiles& files = *ctx_.checkpoint.find("text_encoder");
       DQ_TRY(text_encoder_, mistral3::TextEncoder::load(ctx_.device, files, weight_policy(files, ctx_.compute_type), control.on_load));
-      if (text_encoder_->config().hidden_size != transformer_config_.text_in_dim)
-        return bad_input("[model] the transformer expects text features of width {}, the text encoder makes {}",
-                         transformer_config_.text_in_dim, text_encoder_->config().hidden_size);
     }
     DQ_TRY(TokenIds ids, tokenizer_->encode(prompt, true, true));
     if (ids.empty()) ids = {tokenizer_->bos_id().value_or(0)};  // the pipeline's rule for an empty tokenisation
