@@ -1,7 +1,6 @@
 // danqing verify: holds this build on this device to reference values, stage by stage.
-#include <unistd.h>
-
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 
@@ -44,7 +43,8 @@ Result<int> run(const VerifyOptions& o) {
   if (terminal) fmt::print(stderr, "\r\033[K");
   if (!report) return std::move(report).error();
   if (report->rows.empty())
-    return usage_error("[--only] expected a part of a 'stage case', or a pattern with * and ?; '{}' matches none", o.only);
+    return usage_error("[--only] expected a part of a 'stage case', or a pattern with * and ?; '{}' matches none",
+                       o.only);
   const std::string text = o.json ? dump_json(report->json(), 2) + "\n" : report->table();
   std::fputs(text.c_str(), stdout);
   return report->count(verify::Status::failed) ? 1 : 0;
@@ -54,24 +54,29 @@ Result<int> run(const VerifyOptions& o) {
 
 void add_verify(CLI::App& app, Command& command) {
   auto o = std::make_shared<VerifyOptions>();
-  CLI::App* c = app.add_subcommand("verify", "Hold every stage to reference values: prove a device, driver or build right");
-  c->add_option("dir", o->tree,
-                "A tree of models with golden/ inside, rng/, units/, tokenizers/, gguf/ as far as present; or one such model")
+  CLI::App* c =
+      app.add_subcommand("verify", "Hold every stage to reference values: prove a device, driver or build right");
+  c->add_option(
+       "dir", o->tree,
+       "A tree of models with golden/ inside, rng/, units/, tokenizers/, gguf/ as far as present; or one such model")
       ->required();
-  c->add_option("--device", o->device, "auto, cpu, or a card by name (danqing --version lists them)")->capture_default_str();
-  c->add_option("--dtype", o->dtype, "f32: only goldens of f32 arithmetic; bf16: only those of bf16; auto: both")->capture_default_str();
+  c->add_option("--device", o->device, "auto, cpu, or a card by name (danqing --version lists them)")
+      ->capture_default_str();
+  c->add_option("--dtype", o->dtype, "f32: only goldens of f32 arithmetic; bf16: only those of bf16; auto: both")
+      ->capture_default_str();
   c->add_option("--threads", o->threads, "CPU threads (default: the physical cores that this process may use)")
       ->check(CLI::Range(0, 1024));
   c->add_option("--tokenizers", o->tokenizers, "Where the real tokenizers lie (default: tokenizers/ beside the tree)");
   c->add_option("--only", o->only, "Only cases whose 'stage case' holds this text, or matches it where it has * or ?");
   c->add_flag("--json", o->json, "Print the result as JSON, with the rule behind each tolerance");
-  c->footer("Examples:\n"
-            "  danqing verify fixtures                          every stage that this build can run\n"
-            "  danqing verify models/ERNIE-Image --device cpu   one model directory with golden/ inside\n"
-            "  danqing verify fixtures --only 'dit_f32 *' --json\n"
-            "Exit codes: 0 nothing failed, 1 something did, 2 wrong usage, 3 nothing to verify in the directory.\n"
-            "Tolerances are those of the tree's page, or ten times the measured f32 spread where that is larger;\n"
-            "cards get a factor, which is printed.");
+  c->footer(
+      "Examples:\n"
+      "  danqing verify fixtures                          every stage that this build can run\n"
+      "  danqing verify models/ERNIE-Image --device cpu   one model directory with golden/ inside\n"
+      "  danqing verify fixtures --only 'dit_f32 *' --json\n"
+      "Exit codes: 0 nothing failed, 1 something did, 2 wrong usage, 3 nothing to verify in the directory.\n"
+      "Tolerances are those of the tree's page, or ten times the measured f32 spread where that is larger;\n"
+      "cards get a factor, which is printed.");
   c->callback([o, &command] { command = [o] { return run(*o); }; });
 }
 

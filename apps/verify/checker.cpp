@@ -17,8 +17,8 @@ namespace {
 int64_t place(uint32_t bits, uint32_t sign) { return (bits & sign) ? -static_cast<int64_t>(bits & (sign - 1)) : bits; }
 double ulps(float a, float b, bool bf16) {
   if (bf16) return static_cast<double>(std::abs(place(f32_to_bf16(a), 0x8000u) - place(f32_to_bf16(b), 0x8000u)));
-  return static_cast<double>(std::abs(place(std::bit_cast<uint32_t>(a), 0x80000000u) -
-                                      place(std::bit_cast<uint32_t>(b), 0x80000000u)));
+  return static_cast<double>(
+      std::abs(place(std::bit_cast<uint32_t>(a), 0x80000000u) - place(std::bit_cast<uint32_t>(b), 0x80000000u)));
 }
 
 struct Difference {
@@ -36,7 +36,8 @@ Difference difference(const Tensor& got, const Tensor& expected, const Tolerance
     if (!std::isfinite(delta)) d.finite = false;
     if (delta != 0) ++d.different;
     d.max_abs = std::max(d.max_abs, delta);
-    if (delta != 0) d.max_rel = std::max(d.max_rel, e != 0 ? delta / std::fabs(e) : std::numeric_limits<double>::infinity());
+    if (delta != 0)
+      d.max_rel = std::max(d.max_rel, e != 0 ? delta / std::fabs(e) : std::numeric_limits<double>::infinity());
     if (count_ulps && delta != 0)
       d.max_ulp = std::max(d.max_ulp, ulps(got.data[i], expected.data[i], t.measure == Measure::bf16_ulp));
     num += delta * delta;
@@ -58,8 +59,9 @@ double badness(const Difference& d, const Tolerance& t, int64_t count) {
     case Measure::bf16_ulp:
     case Measure::f32_ulp: return over(d.max_ulp, t.limit);
     case Measure::levels:
-      return std::max(over(d.max_abs, t.limit),
-                      over(static_cast<double>(d.different) / static_cast<double>(std::max<int64_t>(count, 1)), t.share));
+      return std::max(
+          over(d.max_abs, t.limit),
+          over(static_cast<double>(d.different) / static_cast<double>(std::max<int64_t>(count, 1)), t.share));
     case Measure::exact: break;
   }
   return over(static_cast<double>(d.different), 0);
@@ -103,8 +105,8 @@ bool Checker::judge(const std::string& name, const Tensor& expected, const Tenso
   if (!d.finite)
     r.note = "NaN or infinite values";
   else if (t.measure == Measure::levels || t.measure == Measure::exact)
-    r.note = fmt::format("{} of {} values differ, by {:g} at most; tolerance {} ({})", d.different, expected.count(), d.max_abs,
-                         t.text(), t.rule);
+    r.note = fmt::format("{} of {} values differ, by {:g} at most; tolerance {} ({})", d.different, expected.count(),
+                         d.max_abs, t.text(), t.rule);
   else if (t.measure == Measure::max_relative)
     r.note = fmt::format("one value differs by {:.2e} of itself; tolerance {} ({})", d.max_rel, t.text(), t.rule);
   else if (t.measure == Measure::bf16_ulp || t.measure == Measure::f32_ulp)
@@ -112,7 +114,8 @@ bool Checker::judge(const std::string& name, const Tensor& expected, const Tenso
   return false;
 }
 
-void Checker::compare(const std::string& name, Golden& golden, const std::string& key, const Tensor& got, const Tolerance& t) {
+void Checker::compare(const std::string& name, Golden& golden, const std::string& key, const Tensor& got,
+                      const Tolerance& t) {
   auto expected = golden.tensor(key);
   if (!expected) return fail(name, expected.error().message);
   golden.mark(key, judge(name, *expected, got, t) ? Mark::compared : Mark::failed);
@@ -140,7 +143,8 @@ void Checker::same(const std::string& name, Golden& golden, const std::string& k
   auto expected = golden.integers(key);
   if (!expected) return fail(name, expected.error().message);
   same(name, *expected, got);
-  golden.mark(key, std::equal(expected->begin(), expected->end(), got.begin(), got.end()) ? Mark::compared : Mark::failed);
+  golden.mark(key,
+              std::equal(expected->begin(), expected->end(), got.begin(), got.end()) ? Mark::compared : Mark::failed);
 }
 
 void Checker::same(const std::string& name, std::string_view expected, std::string_view got) {
@@ -165,7 +169,8 @@ void Checker::bf16(const std::string& name, Golden& bf16_golden, const std::stri
   if (!torch_error) return fail(name, "no measured bf16 error for it, and no f32 golden to measure it with");
   const auto tolerance = [&](bool against_f32) {
     Tolerance t = bf16_tolerance(*torch_error, against_f32);
-    if (t.limit < floor) t.limit = floor, t.rule = fmt::format("the f32 tolerance {:.0e}, torch's bf16 error is below it", floor);
+    if (t.limit < floor)
+      t.limit = floor, t.rule = fmt::format("the f32 tolerance {:.0e}, torch's bf16 error is below it", floor);
     return t;
   };
   if (f32_golden.has(f32_key)) compare(name + " vs f32", f32_golden, f32_key, got, tolerance(true));
@@ -192,7 +197,7 @@ Tensor pixels(const std::vector<Image>& images) {
   Tensor t;
   t.shape = {static_cast<int64_t>(images.size()), images[0].height, images[0].width, 3};
   for (const Image& i : images) t.data.insert(t.data.end(), i.pixels.begin(), i.pixels.end());
-  if (element_count(t.shape) != t.count()) t.shape = {t.count()};   // sizes that differ: the comparison will say so
+  if (element_count(t.shape) != t.count()) t.shape = {t.count()};  // sizes that differ: the comparison will say so
   return t;
 }
 

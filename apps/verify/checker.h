@@ -1,5 +1,5 @@
-// What a case does with its results: compares them and gets rows. Comparisons under one row name share a row, which then
-// shows the worst of them.
+// What a case does with its results: compares them and gets rows. Comparisons under one row name share a row, which
+// then shows the worst of them.
 #pragma once
 #include <span>
 #include <string>
@@ -29,10 +29,10 @@ class Checker {
   void require(const std::string& row, bool ok, const std::string& note);
 
   /// The bf16 rule: `got` (computed in bf16) against the f32 golden (rows "NAME vs f32") and the bf16 golden ("NAME").
-  /// `torch_error`: torch's relative L2 there as measured; without it the two goldens tell. `floor`: f32 tolerance, below
-  /// which nothing is asked. Either golden may lack the key.
-  void bf16(const std::string& row, Golden& bf16_golden, const std::string& key, Golden& f32_golden, const std::string& f32_key,
-            const Tensor& got, std::optional<double> torch_error, double floor);
+  /// `torch_error`: torch's relative L2 there as measured; without it the two goldens tell. `floor`: f32 tolerance,
+  /// below which nothing is asked. Either golden may lack the key.
+  void bf16(const std::string& row, Golden& bf16_golden, const std::string& key, Golden& f32_golden,
+            const std::string& f32_key, const Tensor& got, std::optional<double> torch_error, double floor);
 
   void fail(const std::string& row, const std::string& why);
   void skip(const std::string& row, const std::string& why, int values = 1);

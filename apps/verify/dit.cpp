@@ -18,8 +18,8 @@ std::shared_ptr<Transformer> make_transformer(const Model& m, bool bf16_files, C
 }
 
 /// One forward pass; the taps only where the golden has some for this case.
-Result<std::map<std::string, Tensor>> forward(Transformer& transformer, const TransformerInputs& in, const std::string& name,
-                                              bool taps) {
+Result<std::map<std::string, Tensor>> forward(Transformer& transformer, const TransformerInputs& in,
+                                              const std::string& name, bool taps) {
   std::map<std::string, Tensor> results;
   TapSink sink;
   if (taps) sink = [&](const std::string& tap, const Tensor& t) { results[name + ".tap." + tap] = t; };
@@ -49,11 +49,13 @@ Result<TransformerInputs> transformer_inputs(Golden& dit, const std::string& nam
   DQ_TRY(const Tensor text, dit.tensor(in + "text", 3));
   DQ_TRY(const std::vector<int64_t> lengths, dit.integers(in + "text_lens"));
   if (lengths.size() != static_cast<size_t>(text.size(0)))
-    return bad_input("[verify] {}: '{}text_lens' expected {} lengths, got {}", dit.label(), in, text.size(0), lengths.size());
+    return bad_input("[verify] {}: '{}text_lens' expected {} lengths, got {}", dit.label(), in, text.size(0),
+                     lengths.size());
   out.timesteps = std::move(timesteps.data);
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] < 1 || lengths[i] > text.size(1))
-      return bad_input("[verify] {}: '{}text_lens' expected lengths from 1 to {}, got {}", dit.label(), in, text.size(1), lengths[i]);
+      return bad_input("[verify] {}: '{}text_lens' expected lengths from 1 to {}, got {}", dit.label(), in,
+                       text.size(1), lengths[i]);
     out.text.push_back(slice(item(text, static_cast<int64_t>(i)), 0, lengths[i]));
   }
   return out;
@@ -65,20 +67,21 @@ void add_transformer(const Model& m) {
   for (const std::string& name : g->names("", ".out")) {
     std::vector<std::string> keys = case_keys(*g, name);
     for (const std::string& k : g->keys_with(name + ".in.")) keys.push_back(k);
-    m.suite.add(m.stage("dit_f32"), name, g, keys, [g, transformer, name, factor = m.suite.factors.matmul](Checker& c) -> Result<void> {
-      DQ_TRY(const TransformerInputs in, transformer_inputs(*g, name));
-      const std::vector<std::string> wanted = case_keys(*g, name);
-      DQ_TRY(const auto got, forward(*transformer, in, name, wanted.size() > 1));
-      for (const std::string& key : wanted) {
-        const auto it = got.find(key);
-        if (it == got.end()) {
-          c.fail(key, "the transformer gave no value of this name");
-          continue;
-        }
-        c.compare(key, *g, key, it->second, tolerance_for(*g, name, factor));
-      }
-      return {};
-    });
+    m.suite.add(m.stage("dit_f32"), name, g, keys,
+                [g, transformer, name, factor = m.suite.factors.matmul](Checker& c) -> Result<void> {
+                  DQ_TRY(const TransformerInputs in, transformer_inputs(*g, name));
+                  const std::vector<std::string> wanted = case_keys(*g, name);
+                  DQ_TRY(const auto got, forward(*transformer, in, name, wanted.size() > 1));
+                  for (const std::string& key : wanted) {
+                    const auto it = got.find(key);
+                    if (it == got.end()) {
+                      c.fail(key, "the transformer gave no value of this name");
+                      continue;
+                    }
+                    c.compare(key, *g, key, it->second, tolerance_for(*g, name, factor));
+                  }
+                  return {};
+                });
   }
 }
 
@@ -116,9 +119,8 @@ void add_transformer_bf16(const Model& m) {
                       continue;
                     }
                     // Measured for the output; a tap's own error is read off the two goldens.
-                    const auto measured = key == name + ".out"
-                                              ? number_at(g->json(), {"measured", name, "rel_l2"})
-                                              : std::nullopt;
+                    const auto measured =
+                        key == name + ".out" ? number_at(g->json(), {"measured", name, "rel_l2"}) : std::nullopt;
                     c.bf16(key, *g, key, *f32, key, it->second, measured, tolerance_for(*f32, name, factor).limit);
                   }
                   return {};

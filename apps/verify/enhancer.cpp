@@ -88,14 +88,15 @@ void check_nucleus(const PeCase& p, const std::vector<float>& logits, double fac
 }
 
 /// Tokens chosen one after another. One more is allowed than the golden has, so that a missed end shows.
-Result<std::vector<int64_t>> choose(PromptEnhancer& enhancer, const std::vector<int32_t>& prompt, EnhanceOptions o, size_t expected) {
+Result<std::vector<int64_t>> choose(PromptEnhancer& enhancer, const std::vector<int32_t>& prompt, EnhanceOptions o,
+                                    size_t expected) {
   o.max_new_tokens = static_cast<int>(std::min<size_t>(expected + 1, 65536));
   DQ_TRY(const std::vector<int32_t> ids, enhancer.generate(prompt, o, {}, {}));
   return wide(ids);
 }
 
-Result<void> check_choices(const PeCase& p, const JsonObject& info, PromptEnhancer& enhancer, const std::vector<int32_t>& prompt,
-                           Checker& c) {
+Result<void> check_choices(const PeCase& p, const JsonObject& info, PromptEnhancer& enhancer,
+                           const std::vector<int32_t>& prompt, Checker& c) {
   const bool exact = p.m.suite.factors.exact_sampling;
   if (p.has("greedy_ids")) {
     DQ_TRY(const std::vector<int64_t> expected, p.g->integers(p.key("greedy_ids")));
@@ -167,8 +168,8 @@ Result<void> check(const PeCase& p, Checker& c) {
   DQ_TRY(auto* loaded, p.bf16->get());
   DQ_CHECK((*loaded)->model().reset(static_cast<int64_t>(prompt.size())));
   DQ_TRY(std::vector<float> logits, (*loaded)->model().append(prompt));
-  c.bf16(p.key("first_logits_bf16"), *p.g, p.key("first_logits_bf16"), *p.g, p.key("first_logits"), one_axis(std::move(logits)),
-         number_at(info.json(), {"first_logits_bf16_vs_f32", "rel_l2"}), page::kLogits);
+  c.bf16(p.key("first_logits_bf16"), *p.g, p.key("first_logits_bf16"), *p.g, p.key("first_logits"),
+         one_axis(std::move(logits)), number_at(info.json(), {"first_logits_bf16_vs_f32", "rel_l2"}), page::kLogits);
   return {};
 }
 

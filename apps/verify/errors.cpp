@@ -19,8 +19,8 @@ std::optional<int> list_length(const Json& v) {
 struct Verdict {
   bool accepted = false;
   std::string message;
-  Shape shape;            ///< of the final latents
-  std::string why_not;    ///< set: this build's calls cannot say it
+  Shape shape;          ///< of the final latents
+  std::string why_not;  ///< set: this build's calls cannot say it
 };
 
 /// The reference's base call (prompt "cat", 64x64, 1 step, guidance 1, no enhancer) with the case's changes.
@@ -113,12 +113,14 @@ void add_errors(const Model& m) {
       DQ_TRY(const Verdict v, judge(**e, d));
       const std::string expected = entry["result"].get<std::string>();
       const bool ok = (expected == "ok") == v.accepted;
-      c.require(name, ok, v.accepted ? fmt::format("expected to be refused ({}), was accepted", expected)
-                                     : "expected to be accepted, was refused: " + v.message);
+      c.require(name, ok,
+                v.accepted ? fmt::format("expected to be refused ({}), was accepted", expected)
+                           : "expected to be accepted, was refused: " + v.message);
       if (ok && v.accepted && entry.contains("shape") && entry["shape"].is_array()) {
         Shape shape;
         for (const Json& n : entry["shape"]) shape.push_back(n.is_number_integer() ? n.get<int64_t>() : -1);
-        c.require(name, shape == v.shape, fmt::format("expected latents {}, got {}", to_string(shape), to_string(v.shape)));
+        c.require(name, shape == v.shape,
+                  fmt::format("expected latents {}, got {}", to_string(shape), to_string(v.shape)));
       }
       g->mark(name, ok ? Mark::compared : Mark::failed);
       return {};

@@ -28,9 +28,10 @@ Result<Tensor> first_rows(const TensorSource& source, const std::string& name, i
   const TensorInfo* t = find_tensor(source, name);
   if (!t) return bad_input("[verify] {}: expected the tensor '{}', got none", source.path().string(), name);
   if (t->shape.size() != 2 || rows < 1 || rows > t->shape[0])
-    return bad_input("[verify] {}: '{}' expected a matrix of at least {} rows, got {}", source.path().string(), name, rows,
-                     to_string(t->shape));
-  const auto bytes = source.bytes(*t).first(static_cast<size_t>(t->bytes / static_cast<uint64_t>(t->shape[0]) * static_cast<uint64_t>(rows)));
+    return bad_input("[verify] {}: '{}' expected a matrix of at least {} rows, got {}", source.path().string(), name,
+                     rows, to_string(t->shape));
+  const auto bytes = source.bytes(*t).first(
+      static_cast<size_t>(t->bytes / static_cast<uint64_t>(t->shape[0]) * static_cast<uint64_t>(rows)));
   Tensor out(Shape{rows, t->shape[1]});
   DQ_CHECK(dequantize(t->dtype, bytes, out.data));
   return out;
@@ -51,8 +52,8 @@ std::string text_member(const Json& json, const char* name) {
 }
 
 /// The output of the model's transformer with this file's weights, on the inputs of dit_f32.
-Result<void> check_output(const Model& m, const std::string& name, const fs::path& file, Golden& g, const std::string& key,
-                          Checker& c) {
+Result<void> check_output(const Model& m, const std::string& name, const fs::path& file, Golden& g,
+                          const std::string& key, Checker& c) {
   const auto dit = m.golden("dit_f32");
   DQ_TRY(const TransformerInputs in, transformer_inputs(*dit, name));
   ModelPaths paths = m.paths(false);
@@ -94,9 +95,11 @@ void add_files(Suite& suite, const fs::path& directory, const std::shared_ptr<Go
         }
         return {};
       });
-    const auto place = std::find_if(places.begin(), places.end(), [&](const fs::path& p) { return fs::exists(p / "model_index.json", ec); });
+    const auto place = std::find_if(places.begin(), places.end(),
+                                    [&](const fs::path& p) { return fs::exists(p / "model_index.json", ec); });
     if (model_name.empty() || case_name.empty() || place == places.end()) {
-      suite.skip(g->label(), out, g, {out}, fmt::format("the model '{}' whose transformer this is, is not in this tree", model_name));
+      suite.skip(g->label(), out, g, {out},
+                 fmt::format("the model '{}' whose transformer this is, is not in this tree", model_name));
       continue;
     }
     suite.add(g->label(), out, g, {out}, [m = Model{suite, *place}, case_name, file, g, out](Checker& c) {
@@ -140,8 +143,10 @@ void add_gguf(Suite& suite, const fs::path& directory) {
   if (fs::exists(directory / "blocks.safetensors", ec) || fs::exists(directory / "blocks.json", ec))
     add_blocks(suite, suite.golden(directory / "blocks"));
   for (const auto& entry : fs::directory_iterator(directory, ec))
-    if (entry.path().extension() == ".gguf" && std::find(named.begin(), named.end(), entry.path().filename()) == named.end())
-      suite.skip(suite.label(directory), entry.path().filename().string(), nullptr, {}, "gguf.safetensors has no values for it");
+    if (entry.path().extension() == ".gguf" &&
+        std::find(named.begin(), named.end(), entry.path().filename()) == named.end())
+      suite.skip(suite.label(directory), entry.path().filename().string(), nullptr, {},
+                 "gguf.safetensors has no values for it");
 }
 
 }  // namespace danqing::app::verify

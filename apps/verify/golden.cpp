@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 std::shared_ptr<Golden> Golden::open(const fs::path& stem, std::string label) {
   auto g = std::make_shared<Golden>();
   g->label_ = std::move(label);
-  fs::path tensors = stem, sidecar = stem;   // names hold dots, so no replace_extension
+  fs::path tensors = stem, sidecar = stem;  // names hold dots, so no replace_extension
   tensors += ".safetensors";
   sidecar += ".json";
   std::error_code ec;
@@ -73,7 +73,8 @@ Result<Tensor> Golden::tensor(const std::string& key) {
 Result<Tensor> Golden::tensor(const std::string& key, size_t rank) {
   DQ_TRY(Tensor t, tensor(key));
   if (t.shape.size() != rank || t.count() == 0)
-    return bad_input("[verify] {}: golden '{}' expected {} axes and values in it, got {}", label_, key, rank, to_string(t.shape));
+    return bad_input("[verify] {}: golden '{}' expected {} axes and values in it, got {}", label_, key, rank,
+                     to_string(t.shape));
   return t;
 }
 

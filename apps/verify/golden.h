@@ -25,9 +25,9 @@ class Golden {
   /// A picture or JSON file: `entries` stand for its values.
   static std::shared_ptr<Golden> of_entries(std::string label, const std::vector<std::string>& entries);
 
-  const std::string& label() const { return label_; }   ///< path within the tree
+  const std::string& label() const { return label_; }  ///< path within the tree
   const std::optional<Error>& error() const { return error_; }
-  const Json& json() const { return json_; }            ///< the sidecar, an object (empty if there is none)
+  const Json& json() const { return json_; }  ///< the sidecar, an object (empty if there is none)
   bool has(const std::string& key) const { return marks_.contains(key); }
   std::vector<std::string> keys() const;
   /// X of every key `prefix X suffix`, sorted, without repetition; X is not empty.

@@ -8,7 +8,8 @@ namespace fs = std::filesystem;
 
 bool Model::has(const std::string& name) const {
   std::error_code ec;
-  return fs::exists(golden_directory() / (name + ".safetensors"), ec) || fs::exists(golden_directory() / (name + ".json"), ec);
+  return fs::exists(golden_directory() / (name + ".safetensors"), ec) ||
+         fs::exists(golden_directory() / (name + ".json"), ec);
 }
 
 std::string Model::stage(const std::string& name) const {

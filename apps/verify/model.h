@@ -16,7 +16,7 @@ struct Model {
 
   std::filesystem::path golden_directory() const { return directory / "golden"; }
   std::filesystem::path stem(const std::string& name) const { return golden_directory() / name; }
-  bool has(const std::string& name) const;   ///< golden/NAME.safetensors or its JSON exists
+  bool has(const std::string& name) const;  ///< golden/NAME.safetensors or its JSON exists
   /// The stage of a golden file: "ernie-tiny/dit_f32", or "dit_f32" where the tree is the model itself.
   std::string stage(const std::string& name) const;
   /// The golden file; an empty one where there is none (its values are then missing).

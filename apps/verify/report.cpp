@@ -23,8 +23,11 @@ std::array<int, kMarkCount> tally(const std::vector<std::shared_ptr<Golden>>& go
 
 Json tally_json(const std::array<int, kMarkCount>& n) {
   const auto at = [&](Mark m) { return n[static_cast<size_t>(m)]; };
-  return {{"compared", at(Mark::compared)}, {"inputs", at(Mark::input)},           {"failed", at(Mark::failed)},
-          {"not_run", at(Mark::not_run)},   {"not_selected", at(Mark::not_selected)}};
+  return {{"compared", at(Mark::compared)},
+          {"inputs", at(Mark::input)},
+          {"failed", at(Mark::failed)},
+          {"not_run", at(Mark::not_run)},
+          {"not_selected", at(Mark::not_selected)}};
 }
 
 /// JSON has no NaN; a value that is none stays readable.
@@ -44,8 +47,8 @@ std::string Report::table() const {
     tolerance = std::max(tolerance, r.tolerance.size());
   }
   std::string out = fmt::format("{}\ndevice: {}\nrules: {}\n\n", tree, device, rules);
-  const auto line = [&](std::string_view a, std::string_view b, std::string_view c, std::string_view d, std::string_view e,
-                        std::string_view f) {
+  const auto line = [&](std::string_view a, std::string_view b, std::string_view c, std::string_view d,
+                        std::string_view e, std::string_view f) {
     out += fmt::format("{:<{}}  {:<{}}  {:>9}  {:>11}  {:<{}}  {}\n", a, stage, b, name, c, d, e, tolerance, f);
   };
   line("stage", "case", "max abs", "relative L2", "tolerance", "pass");
@@ -59,13 +62,14 @@ std::string Report::table() const {
     for (const Row& r : rows)
       if (r.status == Status::failed)
         out += fmt::format("  {} {}: {}\n", r.stage, r.name,
-                           r.note.empty() ? fmt::format("relative L2 {:.2e}, max abs {:.2e}, tolerance {} ({})", r.rel_l2,
-                                                        r.max_abs, r.tolerance, r.rule)
+                           r.note.empty() ? fmt::format("relative L2 {:.2e}, max abs {:.2e}, tolerance {} ({})",
+                                                        r.rel_l2, r.max_abs, r.tolerance, r.rule)
                                           : r.note);
   }
   const auto n = tally(goldens);
   const auto at = [&](Mark m) { return n[static_cast<size_t>(m)]; };
-  out += fmt::format("\n{} passed, {} failed, {} not run", count(Status::passed), count(Status::failed), count(Status::not_run));
+  out += fmt::format("\n{} passed, {} failed, {} not run", count(Status::passed), count(Status::failed),
+                     count(Status::not_run));
   if (cases_not_selected) out += fmt::format(", {} cases not selected", cases_not_selected);
   out += fmt::format("; {} golden files: {} values compared, {} used as inputs, {} failed, {} not run", goldens.size(),
                      at(Mark::compared), at(Mark::input), at(Mark::failed), at(Mark::not_run));
@@ -74,9 +78,15 @@ std::string Report::table() const {
 }
 
 Json Report::json() const {
-  Json j{{"tree", tree}, {"device", device}, {"rules", rules}, {"seconds", seconds},
-         {"passed", count(Status::passed)}, {"failed", count(Status::failed)}, {"not_run", count(Status::not_run)},
-         {"cases_not_selected", cases_not_selected}, {"values", tally_json(tally(goldens))}};
+  Json j{{"tree", tree},
+         {"device", device},
+         {"rules", rules},
+         {"seconds", seconds},
+         {"passed", count(Status::passed)},
+         {"failed", count(Status::failed)},
+         {"not_run", count(Status::not_run)},
+         {"cases_not_selected", cases_not_selected},
+         {"values", tally_json(tally(goldens))}};
   Json list = Json::array();
   for (const Row& r : rows) {
     Json row{{"stage", r.stage}, {"case", r.name}, {"status", text(r.status)}, {"values", r.values}};

@@ -16,12 +16,12 @@ enum class Status { passed, failed, not_run };
 struct Row {
   std::string stage, name;
   Status status = Status::not_run;
-  bool measured = false;                 ///< the next two hold numbers
+  bool measured = false;  ///< the next two hold numbers
   double max_abs = 0, rel_l2 = 0;
-  double badness = 0;                    ///< measure / limit of the worst comparison so far
+  double badness = 0;  ///< measure / limit of the worst comparison so far
   std::string tolerance, rule;
-  std::string note;                      ///< why it failed or was not run
-  int values = 0;                        ///< golden tensors (or entries) behind this row
+  std::string note;  ///< why it failed or was not run
+  int values = 0;    ///< golden tensors (or entries) behind this row
 };
 
 struct Report {

@@ -73,7 +73,8 @@ struct Results {
   }
 };
 
-Result<Results> run(Engine& engine, const GenerateRequest& request, const std::function<bool(const std::string&)>& wanted) {
+Result<Results> run(Engine& engine, const GenerateRequest& request,
+                    const std::function<bool(const std::string&)>& wanted) {
   Results r;
   RunControl control;
   control.dump = [&](const std::string& name, const std::vector<int64_t>& shape, const std::vector<float>& data) {
@@ -140,7 +141,8 @@ Result<void> check_f32(const Model& m, const std::string& name, Golden& g, Share
   DQ_TRY(const Call call, read_call(g));
   DQ_TRY(auto* e, engine.get());
   DQ_TRY(Results r, run(**e, call.request, [&](const std::string& key) { return g.has(key); }));
-  const Json measured = g.json().contains("measured") && g.json()["measured"].is_object() ? g.json()["measured"] : Json::object();
+  const Json measured =
+      g.json().contains("measured") && g.json()["measured"].is_object() ? g.json()["measured"] : Json::object();
   const Tolerance picture = picture_tolerance(m.suite.factors, measured.value("image_u8", Json()));
   for (const std::string& key : g.keys()) {
     if (key == "image_u8")
@@ -163,7 +165,8 @@ void check_bf16_picture(Golden& g, const std::string& key, Golden& f32, const st
   const auto levels = number_at(g.json(), {"measured", "image", "max_levels"});
   if (!levels) return;
   const auto bound = [&](double times) {
-    return Tolerance{Measure::levels, times * *levels, 1, fmt::format("{:g} x torch's bf16 error of {:g} levels", times, *levels)};
+    return Tolerance{Measure::levels, times * *levels, 1,
+                     fmt::format("{:g} x torch's bf16 error of {:g} levels", times, *levels)};
   };
   if (f32.has("image_u8")) c.compare(key + " levels vs f32", f32, "image_u8", got, bound(1.5));
   c.compare(key + " levels", g, key, got, bound(2));
@@ -194,7 +197,8 @@ Result<void> check_bf16(Golden& g, Golden& f32, SharedEngine& engine, Checker& c
   for (const float v : noise.data) again.latents.push_back(round_bf16(v));
   DQ_TRY(r, run(**e, again, [](const std::string& key) { return key == "final_latents"; }));
   if (const auto it = r.values.find("final_latents"); it != r.values.end() && g.has("final_latents_from_f32_noise"))
-    c.bf16("final_latents_from_f32_noise", g, "final_latents_from_f32_noise", f32, "final_latents", it->second, measured, floor);
+    c.bf16("final_latents_from_f32_noise", g, "final_latents_from_f32_noise", f32, "final_latents", it->second,
+           measured, floor);
   if (g.has("image_u8_from_f32_noise")) check_bf16_picture(g, "image_u8_from_f32_noise", f32, r.images, c);
   return {};
 }
@@ -215,9 +219,10 @@ void add_runs(const Model& m, const std::vector<std::string>& files) {
     else if (!call->why_not.empty())
       m.suite.skip(m.stage(file), name, g, g->keys(), call->why_not);
     else if (bf16)
-      m.suite.add(m.stage(file), name, g, g->keys(), [g, f32 = m.golden("run_" + name + "_f32"), bf16_engine](Checker& c) {
-        return check_bf16(*g, *f32, *bf16_engine, c);
-      });
+      m.suite.add(m.stage(file), name, g, g->keys(),
+                  [g, f32 = m.golden("run_" + name + "_f32"), bf16_engine](Checker& c) {
+                    return check_bf16(*g, *f32, *bf16_engine, c);
+                  });
     else
       m.suite.add(m.stage(file), name, g, g->keys(),
                   [m, name, g, f32_engine](Checker& c) { return check_f32(m, name, *g, *f32_engine, c); });

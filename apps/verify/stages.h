@@ -9,25 +9,26 @@ namespace danqing::app::verify {
 
 // Of one model directory, for its golden file(s) of that name.
 void add_tokens(const Model& m);
-void add_text(const Model& m, const std::string& file);        ///< text_f32, text_bf16
-void add_query_scale(const Model& m);                          ///< text_llama4_scale
-void add_transformer(const Model& m);                          ///< dit_f32
-void add_transformer_bf16_weights(const Model& m);             ///< dit_bf16weights_f32math
-void add_transformer_bf16(const Model& m);                     ///< dit_bf16
+void add_text(const Model& m, const std::string& file);  ///< text_f32, text_bf16
+void add_query_scale(const Model& m);                    ///< text_llama4_scale
+void add_transformer(const Model& m);                    ///< dit_f32
+void add_transformer_bf16_weights(const Model& m);       ///< dit_bf16weights_f32math
+void add_transformer_bf16(const Model& m);               ///< dit_bf16
 void add_scheduler(const Model& m);
 void add_init_latents(const Model& m);
-void add_runs(const Model& m, const std::vector<std::string>& files);   ///< run_NAME_f32, run_NAME_bf16
+void add_runs(const Model& m, const std::vector<std::string>& files);  ///< run_NAME_f32, run_NAME_bf16
 void add_vae(const Model& m);
-void add_enhancer(const Model& m);                             ///< pe
-void add_errors(const Model& m);                               ///< errors.json
+void add_enhancer(const Model& m);  ///< pe
+void add_errors(const Model& m);    ///< errors.json
 
 // Of the tree.
 void add_gguf(Suite& suite, const std::filesystem::path& directory);
-void add_random(Suite& suite, const std::filesystem::path& stem);      ///< rng/rng
-void add_units(Suite& suite, const std::filesystem::path& stem);       ///< units/units
+void add_random(Suite& suite, const std::filesystem::path& stem);  ///< rng/rng
+void add_units(Suite& suite, const std::filesystem::path& stem);   ///< units/units
 void add_tokenizers(Suite& suite, const std::filesystem::path& directory);
 
-/// Everything in the tree: model directories and the four folders. Error bad_input if it is no directory or holds nothing.
+/// Everything in the tree: model directories and the four folders. Error bad_input if it is no directory or holds
+/// nothing.
 Result<void> add_tree(Suite& suite);
 
 /// Inputs of a transformer case X of dit_f32: X.in.latents, .timestep, .text (cropped to .text_lens).

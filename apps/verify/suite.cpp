@@ -35,8 +35,8 @@ std::shared_ptr<Golden> Suite::entries(const fs::path& file, const std::vector<s
   return g;
 }
 
-void Suite::add(const std::string& stage, const std::string& name, std::shared_ptr<Golden> golden, std::vector<std::string> keys,
-                CaseFunction run) {
+void Suite::add(const std::string& stage, const std::string& name, std::shared_ptr<Golden> golden,
+                std::vector<std::string> keys, CaseFunction run) {
   cases_.push_back({stage, name, std::move(golden), std::move(keys), std::move(run), {}});
 }
 
@@ -72,8 +72,7 @@ void Suite::run_case(Case& c) {
       if (!error) forgotten.push_back(k);
       c.golden->mark(k, error ? Mark::failed : Mark::not_run);
     }
-    if (!forgotten.empty())
-      checker.fail(c.name, fmt::format("not compared: {}", fmt::join(forgotten, ", ")));
+    if (!forgotten.empty()) checker.fail(c.name, fmt::format("not compared: {}", fmt::join(forgotten, ", ")));
   }
   c.rows = checker.take();
   c.run = nullptr;  // frees the models that only this case still held
@@ -100,7 +99,8 @@ Result<Report> Suite::run(const std::function<void(int, int, const std::string&)
                           const std::function<bool()>& cancelled) {
   const auto start = std::chrono::steady_clock::now();
   report_.tree = options.tree.string();
-  report_.device = fmt::format("{} ({}), {} threads", device->info().name, device->info().description, device->threads());
+  report_.device =
+      fmt::format("{} ({}), {} threads", device->info().name, device->info().description, device->threads());
   report_.rules = describe(factors);
   int done = 0;
   for (Case& c : cases_) {

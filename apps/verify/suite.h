@@ -16,7 +16,7 @@ struct Options {
   std::filesystem::path tree, tokenizers;
   std::string device = "auto", only;
   int threads = 0;
-  bool f32 = true, bf16 = true;   ///< which goldens: those of f32 arithmetic, those of bf16
+  bool f32 = true, bf16 = true;  ///< which goldens: those of f32 arithmetic, those of bf16
 };
 
 /// An error ends the case: a failed row, and its values count as failed.
@@ -24,8 +24,8 @@ using CaseFunction = std::function<Result<void>(Checker&)>;
 
 class Suite {
  public:
-  Suite(Options options, std::shared_ptr<Device> device)
-      : options(std::move(options)), device(std::move(device)), factors(factors_for(this->device->is_cpu())) {}
+  Suite(Options o, std::shared_ptr<Device> d)
+      : options(std::move(o)), device(std::move(d)), factors(factors_for(device->is_cpu())) {}
 
   const Options options;
   const std::shared_ptr<Device> device;
@@ -38,8 +38,8 @@ class Suite {
   bool seen(const std::filesystem::path& stem) const { return goldens_.contains(stem.string()); }
 
   /// `keys` of `golden` belong to the case: each is compared, used, or accounted for when the case fails.
-  void add(const std::string& stage, const std::string& name, std::shared_ptr<Golden> golden, std::vector<std::string> keys,
-           CaseFunction run);
+  void add(const std::string& stage, const std::string& name, std::shared_ptr<Golden> golden,
+           std::vector<std::string> keys, CaseFunction run);
   /// A row for what this build cannot run.
   void skip(const std::string& stage, const std::string& name, const std::shared_ptr<Golden>& golden,
             const std::vector<std::string>& keys, const std::string& why);
@@ -57,7 +57,7 @@ class Suite {
     std::string stage, name;
     std::shared_ptr<Golden> golden;
     std::vector<std::string> keys;
-    CaseFunction run;         ///< empty: `row` is the result
+    CaseFunction run;  ///< empty: `row` is the result
     std::vector<Row> rows;
   };
   void run_case(Case& c);

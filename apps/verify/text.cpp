@@ -46,7 +46,8 @@ void add_all_layers(const Model& m, const std::shared_ptr<Golden>& g, const std:
   const auto encoder = make_encoder(m, ComputeType::f32, true);
   for (const auto& [prompt, keys] : layers)
     m.suite.add(m.stage("text_f32"), prompt + " all layers", g, keys,
-                [g, tokens, encoder, prompt = prompt, keys = keys, factor = m.suite.factors.matmul](Checker& c) -> Result<void> {
+                [g, tokens, encoder, prompt = prompt, keys = keys,
+                 factor = m.suite.factors.matmul](Checker& c) -> Result<void> {
                   DQ_TRY(const TokenIds ids, ids_of(*tokens, prompt));
                   DQ_TRY(const auto* e, encoder->get());
                   std::map<std::string, Tensor> taps;
@@ -64,8 +65,8 @@ void add_all_layers(const Model& m, const std::shared_ptr<Golden>& g, const std:
                 });
 }
 
-void check_rope(const Model& m, const std::shared_ptr<Golden>& g, const std::string& key, std::optional<int64_t> original,
-                Checker& c, const ComponentFiles& files) {
+void check_rope(const Model& m, const std::shared_ptr<Golden>& g, const std::string& key,
+                std::optional<int64_t> original, Checker& c, const ComponentFiles& files) {
   if (!files.config) return c.fail(key, "the text encoder has no config.json");
   Json config = *files.config;
   if (original) replace_member(config, "original_max_position_embeddings", *original);
@@ -88,7 +89,8 @@ void add_tokens(const Model& m) {
     m.suite.add(m.stage("tokens"), prompt, g, {"ids." + prompt}, [g, tokenizer, prompt](Checker& c) -> Result<void> {
       const auto text = [&](const char* member) -> const Json* {
         const auto it = g->json().find(member);
-        if (it == g->json().end() || !it->is_object() || !it->contains(prompt) || !(*it)[prompt].is_string()) return nullptr;
+        if (it == g->json().end() || !it->is_object() || !it->contains(prompt) || !(*it)[prompt].is_string())
+          return nullptr;
         return &(*it)[prompt];
       };
       const Json* source = text("prompts");
@@ -109,19 +111,20 @@ void add_text(const Model& m, const std::string& file) {
   const auto encoder = make_encoder(m, bf16 ? ComputeType::bf16 : ComputeType::f32, false);
   for (const std::string& prompt : g->names("hidden.", "")) {
     const std::string key = "hidden." + prompt;
-    m.suite.add(m.stage(file), prompt, g, {key},
-                [g, f32, tokens, encoder, prompt, key, bf16, factor = m.suite.factors.matmul](Checker& c) -> Result<void> {
-                  DQ_TRY(const TokenIds ids, ids_of(*tokens, prompt));
-                  DQ_TRY(const auto* e, encoder->get());
-                  DQ_TRY(const Tensor got, (*e)->encode(ids));
-                  const Tolerance t = f32_tolerance(page::kText, f32_spread(f32->json(), prompt), factor);
-                  if (bf16)
-                    c.bf16(prompt, *g, key, *f32, key, got, number_at(g->json(), {"measured", "bf16_vs_f32", prompt, "rel_l2"}),
-                           t.limit);
-                  else
-                    c.compare(prompt, *g, key, got, t);
-                  return {};
-                });
+    m.suite.add(
+        m.stage(file), prompt, g, {key},
+        [g, f32, tokens, encoder, prompt, key, bf16, factor = m.suite.factors.matmul](Checker& c) -> Result<void> {
+          DQ_TRY(const TokenIds ids, ids_of(*tokens, prompt));
+          DQ_TRY(const auto* e, encoder->get());
+          DQ_TRY(const Tensor got, (*e)->encode(ids));
+          const Tolerance t = f32_tolerance(page::kText, f32_spread(f32->json(), prompt), factor);
+          if (bf16)
+            c.bf16(prompt, *g, key, *f32, key, got, number_at(g->json(), {"measured", "bf16_vs_f32", prompt, "rel_l2"}),
+                   t.limit);
+          else
+            c.compare(prompt, *g, key, got, t);
+          return {};
+        });
   }
   if (bf16) return;
   add_all_layers(m, g, tokens);
@@ -141,27 +144,29 @@ void add_query_scale(const Model& m) {
   for (const auto& [number, keys] : cases) {
     int64_t original = 0;
     const auto [end, ec] = std::from_chars(number.data(), number.data() + number.size(), original);
-    if (ec != std::errc() || end != number.data() + number.size() || original < 1) continue;  // counted with the leftovers
-    m.suite.add(m.stage(file), "original" + number, g, keys,
-                [m, g, tokens, f32, original, keys = keys, factor = m.suite.factors.matmul](Checker& c) -> Result<void> {
-                  DQ_TRY(ComponentFiles files, m.component("text_encoder"));
-                  const ComponentFiles stored = files;
-                  if (files.config) replace_member(*files.config, "original_max_position_embeddings", original);
-                  DQ_TRY(const auto encoder,
-                         mistral3::TextEncoder::load(m.suite.device, files, weight_policy(files, ComputeType::f32)));
-                  for (const std::string& key : keys) {
-                    const std::string what = key.substr(key.find('.') + 1);
-                    if (what == "inv_freq") {
-                      check_rope(m, g, key, original, c, stored);
-                    } else if (what.starts_with("hidden.")) {
-                      const std::string prompt = what.substr(7);
-                      DQ_TRY(const TokenIds ids, ids_of(*tokens, prompt));
-                      DQ_TRY(const Tensor got, encoder->encode(ids));
-                      c.compare(key, *g, key, got, f32_tolerance(page::kText, f32_spread(f32->json(), prompt), factor));
-                    }
-                  }
-                  return {};
-                });
+    if (ec != std::errc() || end != number.data() + number.size() || original < 1)
+      continue;  // counted with the leftovers
+    m.suite.add(
+        m.stage(file), "original" + number, g, keys,
+        [m, g, tokens, f32, original, keys = keys, factor = m.suite.factors.matmul](Checker& c) -> Result<void> {
+          DQ_TRY(ComponentFiles files, m.component("text_encoder"));
+          const ComponentFiles stored = files;
+          if (files.config) replace_member(*files.config, "original_max_position_embeddings", original);
+          DQ_TRY(const auto encoder,
+                 mistral3::TextEncoder::load(m.suite.device, files, weight_policy(files, ComputeType::f32)));
+          for (const std::string& key : keys) {
+            const std::string what = key.substr(key.find('.') + 1);
+            if (what == "inv_freq") {
+              check_rope(m, g, key, original, c, stored);
+            } else if (what.starts_with("hidden.")) {
+              const std::string prompt = what.substr(7);
+              DQ_TRY(const TokenIds ids, ids_of(*tokens, prompt));
+              DQ_TRY(const Tensor got, encoder->encode(ids));
+              c.compare(key, *g, key, got, f32_tolerance(page::kText, f32_spread(f32->json(), prompt), factor));
+            }
+          }
+          return {};
+        });
   }
 }
 

@@ -38,11 +38,13 @@ Result<std::vector<std::string>> read_strings(const Json& json, const std::strin
 }
 
 /// Lists of ids: list i is ids[offsets[i] .. offsets[i+1]).
-Result<std::vector<std::vector<int64_t>>> ragged(Golden& g, const std::string& ids_key, const std::string& offsets_key, size_t count) {
+Result<std::vector<std::vector<int64_t>>> ragged(Golden& g, const std::string& ids_key, const std::string& offsets_key,
+                                                 size_t count) {
   DQ_TRY(const std::vector<int64_t> ids, g.integers(ids_key));
   DQ_TRY(const std::vector<int64_t> offsets, g.integers(offsets_key));
   if (offsets.size() != count + 1)
-    return bad_input("[verify] {}: '{}' expected {} numbers, got {}", g.label(), offsets_key, count + 1, offsets.size());
+    return bad_input("[verify] {}: '{}' expected {} numbers, got {}", g.label(), offsets_key, count + 1,
+                     offsets.size());
   std::vector<std::vector<int64_t>> out;
   for (size_t i = 0; i < count; ++i) {
     if (offsets[i] < 0 || offsets[i] > offsets[i + 1] || offsets[i + 1] > static_cast<int64_t>(ids.size()))
@@ -52,7 +54,8 @@ Result<std::vector<std::vector<int64_t>>> ragged(Golden& g, const std::string& i
   return out;
 }
 
-Result<void> check_strings(Golden& g, const std::string& prefix, const fs::path& strings_file, SharedTokenizer& tokenizer, Checker& c) {
+Result<void> check_strings(Golden& g, const std::string& prefix, const fs::path& strings_file,
+                           SharedTokenizer& tokenizer, Checker& c) {
   DQ_TRY(const Json json, read_json(strings_file));
   DQ_TRY(const std::vector<std::string> strings, read_strings(json, strings_file.string()));
   DQ_TRY(const auto expected, ragged(g, prefix + "ids", prefix + "offsets", strings.size()));
@@ -76,7 +79,8 @@ Result<void> check_strings(Golden& g, const std::string& prefix, const fs::path&
   }
   for (const char* key : {"ids", "offsets"}) g.mark(prefix + key, Mark::compared);
   if (special)
-    c.skip("ids without special tokens", fmt::format("{} strings: text of special tokens is always read as such here", special), special);
+    c.skip("ids without special tokens",
+           fmt::format("{} strings: text of special tokens is always read as such here", special), special);
   return {};
 }
 
@@ -85,11 +89,13 @@ Result<void> check_chat(Golden& g, const fs::path& tokenizer_dir, SharedTokenize
     return bad_input("[verify] {}.json: expected prompts and rendered", g.label());
   DQ_TRY(const std::vector<std::string> prompts, read_strings(g.json()["prompts"], g.label()));
   DQ_TRY(const std::vector<std::string> rendered, read_strings(g.json()["rendered"], g.label()));
-  if (prompts.size() != rendered.size()) return bad_input("[verify] {}.json: prompts and rendered differ in number", g.label());
+  if (prompts.size() != rendered.size())
+    return bad_input("[verify] {}.json: prompts and rendered differ in number", g.label());
   DQ_TRY(const auto expected, ragged(g, "ids", "offsets", prompts.size()));
   DQ_TRY(const auto* tok, tokenizer.get());
   const auto chat = ChatTemplate::load(tokenizer_dir);
-  const std::string how = g.json().contains("how") && g.json()["how"].is_string() ? g.json()["how"].get<std::string>() : "";
+  const std::string how =
+      g.json().contains("how") && g.json()["how"].is_string() ? g.json()["how"].get<std::string>() : "";
   size_t limit = 512;  // of the pipeline, unless the file says otherwise
   if (const size_t at = how.find("max_length="); at != std::string::npos)
     std::from_chars(how.data() + at + 11, how.data() + how.size(), limit);

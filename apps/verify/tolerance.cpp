@@ -40,9 +40,10 @@ DeviceFactors factors_for(bool is_cpu) {
 
 std::string describe(const DeviceFactors& f) {
   if (f.matmul == 1) return "the page's tolerances";
-  return fmt::format("a card: tolerances x {:g} where matrices are multiplied (fp16 or TF32), x {:g} for other networks' "
-                     "operations, pictures {} levels in {:g}% of the values",
-                     f.matmul, f.elementwise, f.levels, 100 * f.share);
+  return fmt::format(
+      "a card: tolerances x {:g} where matrices are multiplied (fp16 or TF32), x {:g} for other networks' "
+      "operations, pictures {} levels in {:g}% of the values",
+      f.matmul, f.elementwise, f.levels, 100 * f.share);
 }
 
 Tolerance f32_tolerance(double of_page, double spread, double factor) {

@@ -24,10 +24,10 @@ enum class Measure {
 struct Tolerance {
   Measure measure = Measure::exact;
   double limit = 0;
-  double share = 1;   ///< levels only: how many of the values may differ
-  std::string rule;   ///< where the limit comes from, for people
+  double share = 1;  ///< levels only: how many of the values may differ
+  std::string rule;  ///< where the limit comes from, for people
 
-  std::string text() const;   ///< "1.0e-05", "5.0e-07 abs", "exact", "1 level, 0.5%"
+  std::string text() const;  ///< "1.0e-05", "5.0e-07 abs", "exact", "1 level, 0.5%"
   static Tolerance exact() { return {Measure::exact, 0, 0, "exact"}; }
 };
 
@@ -35,15 +35,16 @@ struct Tolerance {
 namespace page {
 constexpr double kText = 1e-5, kTransformer = 5e-6, kVae = 1e-5, kDenormalise = 1e-6, kLogits = 1e-5;
 constexpr double kLatents = 2e-5;
-constexpr double kDecoded = kLatents + kVae;   // decoded latents carry both errors
+constexpr double kDecoded = kLatents + kVae;  // decoded latents carry both errors
 constexpr double kScheduler = 1e-7, kNoise = 5e-7;
 constexpr double kUnit = 2e-6, kUnitMatmul = 5e-6;
 constexpr double kPixelShare = 0.005;
 }  // namespace page
 
 /// The one place where the kind of device counts. The CPU is held to the page. A card may multiply matrices in fp16 or
-/// TF32 (11 bits against 24); fp16 errs about an eighth of what bf16 does, which for every network here (page, "Measured")
-/// is below 400 times its f32 tolerance, and below every mistake of sensitivity.json that tells whole outputs apart.
+/// TF32 (11 bits against 24); fp16 errs about an eighth of what bf16 does, which for every network here (page,
+/// "Measured") is below 400 times its f32 tolerance, and below every mistake of sensitivity.json that tells whole
+/// outputs apart.
 struct DeviceFactors {
   double matmul = 1;       ///< stages with matrix products: networks, attention, convolution
   double elementwise = 1;  ///< functions of single values, whose libraries differ by some ulp

@@ -87,11 +87,19 @@ void add_model(const Model& m) {
     kind = (*json)["_class_name"].get<std::string>();
   if (!json) return m.suite.fail(m.stage("model_index.json"), "file", json.error().message);
   if (kind == "ZImagePipeline") return skip_model(m, "Z-Image is not in this build yet");
-  if (kind != "ErnieImagePipeline")
-    return skip_model(m, fmt::format("the pipeline '{}' is not in this build", kind));
+  if (kind != "ErnieImagePipeline") return skip_model(m, fmt::format("the pipeline '{}' is not in this build", kind));
   // In the order of the pipeline; f32 runs before bf16 ones, so that only one engine is loaded at a time.
-  static constexpr std::string_view kOrder[] = {"tokens", "text_f32", "text_bf16", "text_llama4_scale", "dit_f32",
-                                                "dit_bf16weights_f32math", "dit_bf16", "scheduler", "init_latents", "vae", "pe"};
+  static constexpr std::string_view kOrder[] = {"tokens",
+                                                "text_f32",
+                                                "text_bf16",
+                                                "text_llama4_scale",
+                                                "dit_f32",
+                                                "dit_bf16weights_f32math",
+                                                "dit_bf16",
+                                                "scheduler",
+                                                "init_latents",
+                                                "vae",
+                                                "pe"};
   std::set<std::string> files = stems(m.golden_directory(), {".safetensors", ".json"});
   const bool errors = files.erase("errors") > 0;
   for (const std::string_view file : kOrder)
@@ -121,7 +129,8 @@ Result<void> add_tree(Suite& suite) {
   if (!fs::is_directory(tree, ec)) return bad_input("[verify] {}: no such directory", tree.string());
   if (present(tree / "model_index.json") || present(tree / "golden")) {
     if (!present(tree / "golden"))
-      return bad_input("[verify] {}: holds nothing to verify: this model has no golden/ beside its components", tree.string());
+      return bad_input("[verify] {}: holds nothing to verify: this model has no golden/ beside its components",
+                       tree.string());
     add_model({suite, tree});
   }
   std::vector<fs::path> models;
@@ -130,13 +139,16 @@ Result<void> add_tree(Suite& suite) {
       models.push_back(entry.path());
   std::sort(models.begin(), models.end());
   if (present(tree / "rng/rng.safetensors") || present(tree / "rng/rng.json")) add_random(suite, tree / "rng/rng");
-  if (present(tree / "units/units.safetensors") || present(tree / "units/units.json")) add_units(suite, tree / "units/units");
+  if (present(tree / "units/units.safetensors") || present(tree / "units/units.json"))
+    add_units(suite, tree / "units/units");
   if (present(tree / "tokenizers/golden")) add_tokenizers(suite, tree / "tokenizers/golden");
   for (const fs::path& m : models) add_model({suite, m});
   if (present(tree / "gguf")) add_gguf(suite, tree / "gguf");
   if (suite.empty())
-    return bad_input("[verify] {}: holds nothing to verify: expected model directories with golden/ inside, or rng/, units/, "
-                     "tokenizers/golden/ or gguf/", tree.string());
+    return bad_input(
+        "[verify] {}: holds nothing to verify: expected model directories with golden/ inside, or rng/, units/, "
+        "tokenizers/golden/ or gguf/",
+        tree.string());
   return {};
 }
 

@@ -138,7 +138,8 @@ Result<void> check_denormalise(const Shared& s, Checker& c) {
     return out;
   };
   if (static_cast<int64_t>(v.bn_mean().size()) != in.size(1))
-    return bad_input("[verify] {}: 'denorm.in' expected {} channels, got {}", s.g->label(), v.bn_mean().size(), in.size(1));
+    return bad_input("[verify] {}: 'denorm.in' expected {} channels, got {}", s.g->label(), v.bn_mean().size(),
+                     in.size(1));
   const Tensor scaled = vae::denormalise(in, v.bn_mean(), v.bn_std());
   const std::map<std::string, Tensor> got{{"denorm.bn_mean", statistics(v.bn_mean())},
                                           {"denorm.bn_std", statistics(v.bn_std())},
@@ -168,16 +169,18 @@ void add_encoded_picture(const Model& m, const Shared& s, const std::string& siz
 }  // namespace
 
 void add_vae(const Model& m) {
-  const Shared s{m.golden("vae"), make_vae(m, ComputeType::f32), make_vae(m, ComputeType::bf16), m.suite.factors,
-                 m.suite.options.f32, m.suite.options.bf16};
+  const Shared s{m.golden("vae"), make_vae(m, ComputeType::f32), make_vae(m, ComputeType::bf16),
+                 m.suite.factors, m.suite.options.f32,           m.suite.options.bf16};
   const std::string stage = m.stage("vae");
   for (const std::string& size : s.g->names("decode.", ".in")) {
     const std::string name = "decode." + size;
-    m.suite.add(stage, name, s.g, s.g->keys_with(name + "."), [s, name](Checker& c) { return check_decode(s, name, c); });
+    m.suite.add(stage, name, s.g, s.g->keys_with(name + "."),
+                [s, name](Checker& c) { return check_decode(s, name, c); });
   }
   for (const std::string& size : s.g->names("encode.", ".in")) {
     const std::string name = "encode." + size;
-    m.suite.add(stage, name, s.g, s.g->keys_with(name + "."), [s, name](Checker& c) { return check_encode(s, name, c); });
+    m.suite.add(stage, name, s.g, s.g->keys_with(name + "."),
+                [s, name](Checker& c) { return check_encode(s, name, c); });
     if (s.run_f32 && s.g->has(name + ".image_u8")) add_encoded_picture(m, s, size);
   }
   if (s.g->has("denorm.in"))

@@ -21,7 +21,7 @@ using ::testing::Not;
 
 struct Outcome {
   int exit_code = -1;
-  std::string output;   // both streams
+  std::string output;  // both streams
 };
 
 Outcome verify(const fs::path& tree, const std::string& options = "") {
@@ -58,7 +58,8 @@ class Tree {
   explicit Tree(const std::vector<std::string>& goldens) {
     const fs::path source = testing::data("fixtures/ernie-tiny");
     for (const auto& entry : fs::directory_iterator(source))
-      if (entry.path().filename() != "golden") fs::create_symlink(entry.path(), dir_ / entry.path().filename().string());
+      if (entry.path().filename() != "golden")
+        fs::create_symlink(entry.path(), dir_ / entry.path().filename().string());
     fs::create_directories(golden(""));
     for (const std::string& name : goldens)
       for (const char* extension : {".safetensors", ".json", ""})
@@ -69,7 +70,8 @@ class Tree {
   fs::path golden(const std::string& file) const { return dir_.path() / "golden" / file; }
 
   /// Rewrites a golden: `change` gets each tensor's name and bytes and may alter both.
-  void rewrite(const std::string& name, const std::function<void(std::string&, std::vector<std::byte>&)>& change) const {
+  void rewrite(const std::string& name,
+               const std::function<void(std::string&, std::vector<std::byte>&)>& change) const {
     const fs::path file = golden(name + ".safetensors"), next = golden("next.part");
     {
       auto source = TensorSource::open(file);
@@ -151,7 +153,7 @@ TEST(CliVerify, WrongVerdictFails) {
 TEST(CliVerify, DamagedAndMissingGoldensAreFailedRows) {
   const Tree tree({"scheduler", "init_latents", "vae"});
   fs::resize_file(tree.golden("init_latents.safetensors"), 1000);
-  fs::remove(tree.golden("vae.safetensors"));   // its JSON stays
+  fs::remove(tree.golden("vae.safetensors"));  // its JSON stays
   const Outcome o = verify(tree.path());
   EXPECT_EQ(o.exit_code, 1) << o.output;
   EXPECT_THAT(line_with(o.output, "init_latents", "file "), HasSubstr("FAIL"));
@@ -202,7 +204,8 @@ TEST(CliVerify, EveryValueIsAccountedFor) {
   }
   EXPECT_THAT(files, ::testing::IsSupersetOf({"golden/scheduler", "golden/lora_out", "golden/tokens", "golden/dit_f32",
                                               "golden/vae", "golden/future_stage"}));
-  EXPECT_THAT(o.output, HasSubstr("no check for 3 values in this build: mystery"));  // sigmas, and what belonged to them
+  EXPECT_THAT(o.output,
+              HasSubstr("no check for 3 values in this build: mystery"));  // sigmas, and what belonged to them
   EXPECT_THAT(o.output, HasSubstr("LoRA adapters are not in this build yet"));
   EXPECT_THAT(o.output, HasSubstr("this build has no check for a file of this name"));
 }
@@ -212,7 +215,8 @@ TEST(CliVerify, OtherPipelinesAreListedAsNotRun) {
   const fs::path model = dir / "zimage-tiny";
   write_text(model / "model_index.json", R"({"_class_name": "ZImagePipeline"})");
   write_text(model / "golden/errors.json", R"({"no_prompt": {"call": {}, "result": "ValueError"}})");
-  fs::copy_file(testing::data("fixtures/ernie-tiny/golden/scheduler.safetensors"), model / "golden/scheduler.safetensors");
+  fs::copy_file(testing::data("fixtures/ernie-tiny/golden/scheduler.safetensors"),
+                model / "golden/scheduler.safetensors");
   const Outcome o = verify(dir.path());
   EXPECT_EQ(o.exit_code, 0) << o.output;
   EXPECT_THAT(line_with(o.output, "zimage-tiny/scheduler", "not run"), HasSubstr("Z-Image is not in this build yet"));
