@@ -28,6 +28,9 @@ constexpr Range kUnknownMarks[] = {
     {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
     {0x1E4EC, 0x1E4EF}};
 
+// The position before the first trailing consonant, no consonant itself: utf8proc 2.8 would compose and so lose it.
+constexpr utf8proc_int32_t kHangulTBase = 0x11A7;
+
 bool is_unknown_mark(utf8proc_int32_t c) {
   const auto* r = std::lower_bound(std::begin(kUnknownMarks), std::end(kUnknownMarks), c,
                                    [](const Range& range, utf8proc_int32_t x) { return range.last < x; });
@@ -68,7 +71,7 @@ Result<std::string> to_nfc(std::string_view text) {
   out.reserve(text.size());
   for (size_t i = 0; i < chars.size();) {  // nothing composes across an unknown mark
     size_t end = i + 1;
-    while (end < chars.size() && !is_unknown_mark(chars[end])) ++end;
+    while (end < chars.size() && !is_unknown_mark(chars[end]) && chars[end] != kHangulTBase) ++end;
     const auto n = utf8proc_normalize_utf32(&chars[i], static_cast<utf8proc_ssize_t>(end - i), form);
     if (n < 0) return fail(ErrorCode::failed, "[tokenizer] NFC: {}", utf8proc_errmsg(n));
     for (size_t k = i; k < i + static_cast<size_t>(n); ++k) utf8::append(out, static_cast<char32_t>(chars[k]));

@@ -74,6 +74,7 @@ TEST(Normalizer, ComposesAsTheReference) {
   const Case cases[] = {{"plain", "plain"},
                         {"e\u0301 A\u030a \u212b", "é Å Å"},
                         {"\u1112\u1161\u11ab", "한"},
+                        {"\ub00c\u11a7\u11a8", "\ub00c\u11a7\u11a8"},  // U+11A7 composes with nothing
                         {"q\u0307\u0323", "q\u0323\u0307"},             // marks in the order of their classes
                         {"a\u0307\u0323", "\u1ea1\u0307"},
                         {"\u0958", "\u0915\u093c"},                      // excluded from composition
