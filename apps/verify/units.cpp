@@ -55,14 +55,34 @@ struct Units {
       return {};
     });
   }
-  void add_op(const std::string& key, const std::vector<std::string>& inputs, const Tolerance& t,
+  /// `fits`: the operation asserts its shapes, which here come from a file.
+  using Fits = bool (*)(const std::vector<Tensor>&);
+  void add_op(const std::string& key, const std::vector<std::string>& inputs, const Tolerance& t, Fits fits,
               const Build& build) const {
-    add(key, inputs, t,
-        [s = &suite, build](const std::vector<Tensor>& in, const Shape& out) { return compute(*s, in, out, build); });
+    add(key, inputs, t, [s = &suite, fits, build](const std::vector<Tensor>& in, const Shape& out) -> Result<Tensor> {
+      if (!fits(in)) return bad_input("[verify] units: the inputs' shapes do not belong together");
+      return compute(*s, in, out, build);
+    });
   }
   Tolerance elementwise() const { return f32_tolerance(page::kUnit, 0, suite.factors.elementwise); }
   Tolerance matmul() const { return f32_tolerance(page::kUnitMatmul, 0, suite.factors.matmul); }
 };
+
+bool anything_fits(const std::vector<Tensor>&) { return true; }
+bool weight_fits(const std::vector<Tensor>& x) { return !x[0].shape.empty() && x[1].shape == Shape{x[0].shape.back()}; }
+bool convolution_fits(const std::vector<Tensor>& x) {
+  return x[0].shape.size() == 4 && x[1].shape.size() == 4 && x[0].size(1) == x[1].size(1) && x[0].size(2) >= 3 &&
+         x[0].size(3) >= 3 && x[1].size(2) == 3 && x[1].size(3) == 3 && x[2].shape == Shape{x[1].size(0)};
+}
+/// q [B, T, heads, D] with tables of T rows of D.
+bool rope_fits(const Tensor& q, const Tensor& cos, const Tensor& sin) {
+  return q.shape.size() == 4 && q.size(3) % 2 == 0 && cos.shape == Shape{1, q.size(1), 1, q.size(3)} &&
+         sin.shape == cos.shape;
+}
+bool attention_fits(const Tensor& q, const Tensor& k, const Tensor& v) {
+  return q.shape.size() == 4 && k.shape.size() == 4 && v.shape == k.shape && q.count() > 0 && k.count() > 0 &&
+         q.size(0) == k.size(0) && q.size(3) == k.size(3) && q.size(1) % k.size(1) == 0;
+}
 
 /// "1e-6" of "layernorm_eps1e-6.f32".
 std::optional<float> eps_of(const std::string& op) {
@@ -80,10 +100,10 @@ void add_norms(const Units& u) {
       if (!eps) continue;
       const std::string key = base + op + ".f32";
       if (op.find("_rms_") != std::string::npos) {
-        u.add_op(key, {in, "norm.weight"}, u.elementwise(),
+        u.add_op(key, {in, "norm.weight"}, u.elementwise(), weight_fits,
                  [eps](Graph& g, const std::vector<ggml_tensor*>& x) { return nn::rms_norm(g, x[0], x[1], *eps); });
       } else if (op.starts_with("layernorm")) {
-        u.add_op(key, {in}, u.elementwise(), [eps](Graph& g, const std::vector<ggml_tensor*>& x) {
+        u.add_op(key, {in}, u.elementwise(), anything_fits, [eps](Graph& g, const std::vector<ggml_tensor*>& x) {
           return nn::layer_norm(g, x[0], nullptr, nullptr, *eps);
         });
       } else if (op.starts_with("groupnorm")) {
@@ -131,6 +151,7 @@ void add_time(const Units& u) {
 
 /// Angles of free position ids: each is the last image token of a grid that ends there.
 Result<Tensor> angles(const Tensor& ids, const Shape& out) {
+  if (out.empty() || out.back() < 8 || out.back() % 16) return bad_input("[verify] units: angles expect a head size");
   ernie_image::Config c;
   c.hidden_size = out.back();
   c.num_attention_heads = 1;
@@ -154,7 +175,7 @@ Result<Tensor> angles(const Tensor& ids, const Shape& out) {
 Tensor table(const Tensor& x, int times, const std::function<float(float)>& f) {
   Tensor t;
   for (const float v : x.data) t.data.insert(t.data.end(), static_cast<size_t>(times), f(v));
-  const int64_t width = x.shape.back() * times;
+  const int64_t width = x.shape.empty() ? 1 : std::max<int64_t>(1, x.shape.back() * times);
   t.shape = {1, t.count() / width, 1, width};
   return t;
 }
@@ -163,20 +184,22 @@ void add_rope(const Units& u) {
   u.add("rope.ernie_angles", {"rope.ids"}, f32_tolerance(page::kUnit, 0, 1),
         [](const std::vector<Tensor>& in, const Shape& out) { return angles(in[0], out); });
   u.add("rope.ernie_rotated.f32", {"rope.q", "rope.ernie_angles"}, u.elementwise(),
-        [s = &u.suite](const std::vector<Tensor>& in, const Shape& out) {
+        [s = &u.suite](const std::vector<Tensor>& in, const Shape& out) -> Result<Tensor> {
           const Tensor cos = table(in[1], 1, [](float v) { return std::cos(v); });
           const Tensor sin = table(in[1], 1, [](float v) { return std::sin(v); });
+          if (!rope_fits(in[0], cos, sin)) return bad_input("[verify] units: the angles do not belong to rope.q");
           return compute(*s, {in[0], cos, sin}, out, [](Graph& g, const std::vector<ggml_tensor*>& x) {
             return nn::rope(g, x[0], x[1], x[2], nn::RopeStyle::half);
           });
         });
   u.add("rope.zimage_rotated.f32", {"rope.q", "rope.zimage_cos", "rope.zimage_sin"}, u.elementwise(),
-        [s = &u.suite](const std::vector<Tensor>& in, const Shape& out) {
+        [s = &u.suite](const std::vector<Tensor>& in, const Shape& out) -> Result<Tensor> {
           const auto same = [](float v) { return v; };
-          return compute(*s, {in[0], table(in[1], 2, same), table(in[2], 2, same)}, out,
-                         [](Graph& g, const std::vector<ggml_tensor*>& x) {
-                           return nn::rope(g, x[0], x[1], x[2], nn::RopeStyle::adjacent);
-                         });
+          const Tensor cos = table(in[1], 2, same), sin = table(in[2], 2, same);
+          if (!rope_fits(in[0], cos, sin)) return bad_input("[verify] units: the tables do not belong to rope.q");
+          return compute(*s, {in[0], cos, sin}, out, [](Graph& g, const std::vector<ggml_tensor*>& x) {
+            return nn::rope(g, x[0], x[1], x[2], nn::RopeStyle::adjacent);
+          });
         });
 }
 
@@ -185,8 +208,8 @@ void add_attention(const Units& u) {
   const auto attend = [s = &u.suite](
                           const std::vector<Tensor>& in, const Shape& out,
                           const std::function<bool(int64_t b, int64_t q, int64_t k)>& sees) -> Result<Tensor> {
-    for (size_t i = 0; i < 3; ++i)
-      if (in[i].shape.size() != 4) return bad_input("[verify] units: attention expects q, k, v [B, heads, T, D]");
+    if (!attention_fits(in[0], in[1], in[2]))
+      return bad_input("[verify] units: attention expects q, k, v [B, heads, T, D]");
     const int64_t batch = in[0].size(0), queries = in[0].size(2), keys = in[1].size(2);
     Tensor mask(Shape{batch, 1, queries, keys});
     for (int64_t i = 0; i < mask.count(); ++i)
@@ -215,14 +238,14 @@ void add_attention(const Units& u) {
 
 void add_others(const Units& u) {
   const auto unary = [&](const char* key, ggml_tensor* (*f)(Graph&, ggml_tensor*)) {
-    u.add_op(key, {"act.in"}, u.elementwise(),
+    u.add_op(key, {"act.in"}, u.elementwise(), anything_fits,
              [f](Graph& g, const std::vector<ggml_tensor*>& x) { return f(g, x[0]); });
   };
   unary("act.gelu_erf.f32", nn::gelu_erf);
   unary("act.silu.f32", nn::silu);
   unary("act.tanh.f32", nn::tanh);
   const auto conv = [&](const char* key, const nn::Conv2dOptions& o, bool up) {
-    u.add_op(key, {"conv.in", "conv.weight", "conv.bias"}, u.matmul(),
+    u.add_op(key, {"conv.in", "conv.weight", "conv.bias"}, u.matmul(), convolution_fits,
              [o, up](Graph& g, const std::vector<ggml_tensor*>& x) {
                return nn::conv2d(g, up ? nn::upsample_nearest2(g, x[0]) : x[0], x[1], x[2], o);
              });

@@ -26,7 +26,7 @@ struct Outcome {
 
 Outcome verify(const fs::path& tree, const std::string& options = "") {
   const std::string command =
-      std::string(DANQING_BINARY) + " verify '" + tree.string() + "' --device cpu " + options + " 2>&1";
+      std::string(DANQING_BINARY) + " verify '" + tree.string() + "' --device cpu --threads 1 " + options + " 2>&1";
   Outcome o;
   std::FILE* pipe = ::popen(command.c_str(), "r");
   if (!pipe) return o;
