@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -38,7 +39,7 @@ std::string speed_text(double seconds_per_step) {
 }  // namespace
 
 std::string bar_text(double fraction, int width) {
-  const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * width + 0.5);
+  const auto full = static_cast<int>(std::lround(std::clamp(fraction, 0.0, 1.0) * width));
   return "[" + std::string(static_cast<size_t>(full), '#') + std::string(static_cast<size_t>(width - full), '-') + "]";
 }
 
