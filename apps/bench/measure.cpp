@@ -46,8 +46,12 @@ std::string processor_name() {
 }
 
 Json to_json(const Measurement& m) {
-  Json j{{"stage", m.stage}, {"what", m.what}, {"seconds", m.seconds}, {"min_seconds", m.min_seconds},
-         {"repetitions", m.repetitions}, {"peak_rss_bytes", m.peak_rss}};
+  Json j{{"stage", m.stage},
+         {"what", m.what},
+         {"seconds", m.seconds},
+         {"min_seconds", m.min_seconds},
+         {"repetitions", m.repetitions},
+         {"peak_rss_bytes", m.peak_rss}};
   if (m.flops > 0) j["gflop_per_second"] = m.flops / m.seconds * 1e-9, j["gflop"] = m.flops * 1e-9;
   if (m.tokens_per_second > 0) j["tokens_per_second"] = m.tokens_per_second;
   if (m.weight_bytes) j["weight_bytes"] = m.weight_bytes;
@@ -56,8 +60,8 @@ Json to_json(const Measurement& m) {
 }
 
 std::string table(const std::vector<Measurement>& rows) {
-  std::string s = fmt::format("{:<13} {:<42} {:>10} {:>9} {:>9} {:>11} {:>11} {:>11}\n", "stage", "what", "seconds", "GFLOP/s",
-                              "tokens/s", "weights", "compute", "peak RSS");
+  std::string s = fmt::format("{:<13} {:<42} {:>10} {:>9} {:>9} {:>11} {:>11} {:>11}\n", "stage", "what", "seconds",
+                              "GFLOP/s", "tokens/s", "weights", "compute", "peak RSS");
   const auto bytes = [](uint64_t b) { return b ? format_bytes(b) : std::string("-"); };
   for (const Measurement& m : rows)
     s += fmt::format("{:<13} {:<42} {:>10.4f} {:>9} {:>9} {:>11} {:>11} {:>11}\n", m.stage, m.what, m.seconds,

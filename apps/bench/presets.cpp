@@ -46,7 +46,8 @@ Result<std::map<std::string, Json>> load_configs(const std::string& name) {
     DQ_TRY(configs[role], read_json(file));
   }
   if (configs.empty())
-    return usage_error("[--config] expected ernie-8b, or a directory with transformer/config.json and others, got '{}'", name);
+    return usage_error("[--config] expected ernie-8b, or a directory with transformer/config.json and others, got '{}'",
+                       name);
   return configs;
 }
 

@@ -60,9 +60,11 @@ class Bench {
   }
 
   Result<void> text(const ComponentFiles& f) {
-    DQ_TRY(auto encoder, timed_load("text_encoder", [&] { return mistral3::TextEncoder::load(device_, f, components_.policy(f)); }));
+    DQ_TRY(auto encoder,
+           timed_load("text_encoder", [&] { return mistral3::TextEncoder::load(device_, f, components_.policy(f)); }));
     const auto ids = token_ids(o_.encoder_tokens, encoder->config().vocab_size);
-    DQ_TRY(Measurement m, measure("text", fmt::format("{} tokens", ids.size()), o_.repetitions, true, [&]() -> Result<void> {
+    DQ_TRY(Measurement m,
+           measure("text", fmt::format("{} tokens", ids.size()), o_.repetitions, true, [&]() -> Result<void> {
              DQ_TRY([[maybe_unused]] const Tensor t, encoder->encode(ids));
              return {};
            }));
@@ -77,21 +79,24 @@ class Bench {
   Result<void> enhancer(const ComponentFiles& f) {
     DQ_TRY(auto model, timed_load("pe", [&] { return mistral3::CausalLM::load(device_, f, components_.policy(f)); }));
     const auto prompt = token_ids(o_.enhancer_prompt, model->config().vocab_size);
-    DQ_TRY(Measurement p, measure("enhancer", fmt::format("prompt of {} tokens", prompt.size()), o_.repetitions, true, [&]() -> Result<void> {
-             DQ_CHECK(model->reset(o_.enhancer_prompt + o_.new_tokens));
-             DQ_TRY([[maybe_unused]] const std::vector<float> logits, model->append(prompt));
-             return {};
-           }));
+    DQ_TRY(Measurement p, measure("enhancer", fmt::format("prompt of {} tokens", prompt.size()), o_.repetitions, true,
+                                  [&]() -> Result<void> {
+                                    DQ_CHECK(model->reset(o_.enhancer_prompt + o_.new_tokens));
+                                    DQ_TRY([[maybe_unused]] const std::vector<float> logits, model->append(prompt));
+                                    return {};
+                                  }));
     p.tokens_per_second = static_cast<double>(prompt.size()) / p.seconds;
     p.flops = prompt_flops(model->config(), o_.enhancer_prompt, -1);
     rows_.push_back(std::move(p));
-    DQ_TRY(Measurement m, measure("enhancer", fmt::format("{} new tokens, one stream", o_.new_tokens), 1, false, [&]() -> Result<void> {
-             for (int i = 0; i < o_.new_tokens; ++i) {
-               const int32_t id = static_cast<int32_t>((i * 31 + 5) % model->config().vocab_size);
-               DQ_TRY([[maybe_unused]] const std::vector<float> logits, model->append(std::span(&id, 1)));
-             }
-             return {};
-           }));
+    DQ_TRY(
+        Measurement m,
+        measure("enhancer", fmt::format("{} new tokens, one stream", o_.new_tokens), 1, false, [&]() -> Result<void> {
+          for (int i = 0; i < o_.new_tokens; ++i) {
+            const int32_t id = static_cast<int32_t>((i * 31 + 5) % model->config().vocab_size);
+            DQ_TRY([[maybe_unused]] const std::vector<float> logits, model->append(std::span(&id, 1)));
+          }
+          return {};
+        }));
     m.tokens_per_second = o_.new_tokens / m.seconds;
     m.flops = o_.new_tokens * mistral3::flops_per_token(model->config(), o_.enhancer_prompt + o_.new_tokens / 2);
     m.weight_bytes = model->weight_bytes();
@@ -100,15 +105,16 @@ class Bench {
   }
 
   Result<void> denoiser(const ComponentFiles& f) {
-    DQ_TRY(auto model, timed_load("transformer", [&] { return ernie_image::Transformer::load(device_, f, components_.policy(f)); }));
+    DQ_TRY(auto model, timed_load("transformer",
+                                  [&] { return ernie_image::Transformer::load(device_, f, components_.policy(f)); }));
     const ernie_image::Config& c = model->config();
     const int64_t h = o_.height / 16, w = o_.width / 16;
     const Tensor latents = noise({o_.batch, c.in_channels, h, w}, 1);
     const std::vector<Tensor> text(static_cast<size_t>(o_.batch), noise({o_.text_tokens, c.text_in_dim}, 2));
     const std::vector<float> timesteps(static_cast<size_t>(o_.batch), 500.0f);
     DQ_TRY(Measurement m, measure("denoiser",
-                                  fmt::format("one pass {}x{}, batch {}, {} text tokens, {} layers", o_.width, o_.height, o_.batch,
-                                              o_.text_tokens, c.num_layers),
+                                  fmt::format("one pass {}x{}, batch {}, {} text tokens, {} layers", o_.width,
+                                              o_.height, o_.batch, o_.text_tokens, c.num_layers),
                                   o_.repetitions, true, [&]() -> Result<void> {
                                     DQ_TRY([[maybe_unused]] const Tensor out, model->forward(latents, text, timesteps));
                                     return {};
@@ -122,13 +128,15 @@ class Bench {
   }
 
   Result<void> vae(const ComponentFiles& f) {
-    DQ_TRY(auto model, timed_load("vae", [&] { return vae::Vae::load(device_, f, vae::Part::decoder, components_.policy(f)); }));
+    DQ_TRY(auto model,
+           timed_load("vae", [&] { return vae::Vae::load(device_, f, vae::Part::decoder, components_.policy(f)); }));
     const int64_t h = o_.height / model->config().scale(), w = o_.width / model->config().scale();
     const Tensor z = noise({1, model->config().latent_channels, h, w}, 3);
-    DQ_TRY(Measurement m, measure("vae", fmt::format("decode {}x{}", o_.width, o_.height), o_.repetitions, o_.repetitions > 1, [&]() -> Result<void> {
-             DQ_TRY([[maybe_unused]] const Tensor out, model->decode(z));
-             return {};
-           }));
+    DQ_TRY(Measurement m, measure("vae", fmt::format("decode {}x{}", o_.width, o_.height), o_.repetitions,
+                                  o_.repetitions > 1, [&]() -> Result<void> {
+                                    DQ_TRY([[maybe_unused]] const Tensor out, model->decode(z));
+                                    return {};
+                                  }));
     m.flops = vae::Vae::decode_flops(model->config(), 1, h, w);
     m.weight_bytes = model->weight_bytes();
     DQ_TRY(m.compute_bytes, model->measure_decode(1, h, w));

@@ -14,7 +14,7 @@ struct BenchOptions {
   int width = 0, height = 0;
   int text_tokens = 64, encoder_tokens = 256, enhancer_prompt = 64, new_tokens = 32;
   int batch = 1, repetitions = 3;
-  std::set<std::string> stages;      ///< empty = all
+  std::set<std::string> stages;  ///< empty = all
   bool wants(const std::string& s) const { return stages.empty() || stages.count(s) > 0; }
 };
 

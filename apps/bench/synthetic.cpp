@@ -29,7 +29,8 @@ void fill(const TensorSpec& spec, uint16_t* out, int64_t n, XorShift& random) {
     return;
   }
   const int64_t inputs = spec.shape.empty() || spec.shape[0] == 0 ? 1 : n / spec.shape[0];
-  const float range = std::sqrt(3.0f / static_cast<float>(std::max<int64_t>(1, inputs)));  // uniform variance = range^2/3
+  const float range =
+      std::sqrt(3.0f / static_cast<float>(std::max<int64_t>(1, inputs)));  // uniform variance = range^2/3
   uint16_t table[256];
   for (int i = 0; i < 256; ++i) table[i] = f32_to_bf16(range * (static_cast<float>(i) - 127.5f) / 127.5f);
   for (int64_t i = 0; i < n; ++i) out[i] = table[random.next() >> 24];
@@ -42,7 +43,8 @@ Result<ComponentFiles> synthesize(const std::string& role, const Json& config, c
   uint64_t offset = 0;
   for (const TensorSpec& spec : specs) {
     const int64_t n = element_count(spec.shape);
-    if (n < 0) return usage_error("[--config] {}: tensor '{}' of shape {} is too large", role, spec.name, to_string(spec.shape));
+    if (n < 0)
+      return usage_error("[--config] {}: tensor '{}' of shape {} is too large", role, spec.name, to_string(spec.shape));
     tensors.push_back({spec.name, DType::bf16, spec.shape, 0, offset, 2 * static_cast<uint64_t>(n)});
     offset = (offset + 2 * static_cast<uint64_t>(n) + 63) / 64 * 64;
   }
@@ -50,12 +52,14 @@ Result<ComponentFiles> synthesize(const std::string& role, const Json& config, c
   try {
     storage.resize(offset);
   } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::does_not_fit, "[bench] {} of random weights for {} do not fit into memory; use fewer --layers",
-                format_bytes(offset), role);
+    return fail(ErrorCode::does_not_fit,
+                "[bench] {} of random weights for {} do not fit into memory; use fewer --layers", format_bytes(offset),
+                role);
   }
   XorShift random;
   for (size_t i = 0; i < specs.size(); ++i)
-    fill(specs[i], reinterpret_cast<uint16_t*>(storage.data() + tensors[i].offset), element_count(specs[i].shape), random);
+    fill(specs[i], reinterpret_cast<uint16_t*>(storage.data() + tensors[i].offset), element_count(specs[i].shape),
+         random);
   ComponentFiles files;
   files.role = role;
   files.path = "synthetic-" + role;

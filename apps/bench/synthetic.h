@@ -5,8 +5,8 @@
 
 namespace danqing::app {
 
-/// Random bf16 tensors for every spec: matrices and kernels uniform with variance 1/inputs so that activations keep their
-/// size, norm weights 1, biases 0. Memory: 2 bytes a parameter. Error does_not_fit when the host has less.
+/// Random bf16 tensors for every spec: matrices and kernels uniform with variance 1/inputs so that activations keep
+/// their size, norm weights 1, biases 0. Memory: 2 bytes a parameter. Error does_not_fit when the host has less.
 Result<ComponentFiles> synthesize(const std::string& role, const Json& config, const std::vector<TensorSpec>& specs);
 
 }  // namespace danqing::app

@@ -116,14 +116,18 @@ Result<int> run(Options o) {
     return usage_error("[--size] expected multiples of 16, got {}x{}", o.bench.width, o.bench.height);
   o.bench.stages.insert(o.stages.begin(), o.stages.end());
   DQ_TRY(const ComputeType asked, parse_compute_type(o.model.dtype));
-  const ComputeType type = asked != ComputeType::automatic ? asked : o.config.empty() ? ComputeType::f32 : ComputeType::bf16;
+  const ComputeType type = asked != ComputeType::automatic ? asked
+                           : o.config.empty()              ? ComputeType::f32
+                                                           : ComputeType::bf16;
   std::optional<DType> kept;
   if (!o.weights.empty()) {
     kept = dtype_from_name(o.weights);
     if (!kept) return usage_error("[--weights] expected a dtype such as bf16, q8_0 or q4_K, got '{}'", o.weights);
   }
   DQ_TRY(ComponentProvider components, o.config.empty() ? file_provider(o.model.paths) : synthetic_provider(o));
-  components.policy = [type, kept](const ComponentFiles& f) { return kept ? WeightPolicy{kept} : weight_policy(f, type); };
+  components.policy = [type, kept](const ComponentFiles& f) {
+    return kept ? WeightPolicy{kept} : weight_policy(f, type);
+  };
 
   DQ_TRY(std::vector<Measurement> rows, bench_stages(device, components, o.bench));
   if (o.config.empty() && o.bench.wants("pipeline")) {
@@ -131,14 +135,20 @@ Result<int> run(Options o) {
     rows.insert(rows.end(), more.begin(), more.end());
   }
   if (o.json) {
-    Json j{{"version", std::string(version())}, {"ggml", ggml_version_text()}, {"device", device->info().name},
-           {"processor", processor_name()}, {"cpu_features", cpu_features()}, {"threads", device->threads()},
-           {"config", o.config.empty() ? "model" : o.config}, {"results", Json::array()}};
+    Json j{{"version", std::string(version())},
+           {"ggml", ggml_version_text()},
+           {"device", device->info().name},
+           {"processor", processor_name()},
+           {"cpu_features", cpu_features()},
+           {"threads", device->threads()},
+           {"config", o.config.empty() ? "model" : o.config},
+           {"results", Json::array()}};
     for (const Measurement& m : rows) j["results"].push_back(to_json(m));
     std::fputs((dump_json(j, 2) + "\n").c_str(), stdout);
   } else {
-    const std::string head = fmt::format("{} on {} ({}), {} threads, {}\n", o.config.empty() ? "model" : o.config, device->info().name,
-                                         device->is_cpu() ? processor_name() : device->info().description, device->threads(), cpu_features());
+    const std::string head = fmt::format(
+        "{} on {} ({}), {} threads, {}\n", o.config.empty() ? "model" : o.config, device->info().name,
+        device->is_cpu() ? processor_name() : device->info().description, device->threads(), cpu_features());
     std::fputs((head + table(rows)).c_str(), stdout);
   }
   return 0;
@@ -149,23 +159,37 @@ Result<int> run(Options o) {
 void add_bench(CLI::App& app, Command& command) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("bench", "Measure seconds, GFLOP/s, tokens/s and memory of each stage");
-  c->add_option("--config", o->config, "Made-up weights of this config instead of a model: ernie-8b, or a directory with config.json files");
+  c->add_option("--config", o->config,
+                "Made-up weights of this config instead of a model: ernie-8b, or a directory with config.json files");
   c->add_option("--layers", o->layers, "With --config: this many layers instead of all")->check(CLI::Range(1, 1000));
   c->add_option("--size", o->size, "Picture size (default: 128x128 for a model, 512x512 with --config)");
   c->add_option("--stage", o->stages, "Only these: text, enhancer, denoiser, vae, pipeline")
       ->check(CLI::IsMember({"text", "enhancer", "denoiser", "vae", "pipeline"}));
   c->add_option("--weights", o->weights, "Keep matrices in this dtype, e.g. q8_0 (default: by --dtype)");
-  c->add_option("--text-tokens", o->bench.text_tokens, "Text tokens of the denoiser")->check(CLI::Range(1, 65536))->capture_default_str();
-  c->add_option("--encoder-tokens", o->bench.encoder_tokens, "Tokens of the text encoder")->check(CLI::Range(1, 65536))->capture_default_str();
-  c->add_option("--enhancer-prompt", o->bench.enhancer_prompt, "Prompt tokens of the enhancer")->check(CLI::Range(1, 65536))->capture_default_str();
-  c->add_option("--new-tokens", o->bench.new_tokens, "Tokens that the enhancer writes")->check(CLI::Range(1, 65536))->capture_default_str();
-  c->add_option("--batch", o->bench.batch, "Pictures in one denoiser pass")->check(CLI::Range(1, 64))->capture_default_str();
+  c->add_option("--text-tokens", o->bench.text_tokens, "Text tokens of the denoiser")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  c->add_option("--encoder-tokens", o->bench.encoder_tokens, "Tokens of the text encoder")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  c->add_option("--enhancer-prompt", o->bench.enhancer_prompt, "Prompt tokens of the enhancer")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  c->add_option("--new-tokens", o->bench.new_tokens, "Tokens that the enhancer writes")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  c->add_option("--batch", o->bench.batch, "Pictures in one denoiser pass")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   c->add_option("--steps", o->steps, "Steps of the whole pipeline (default: the model's)")->check(CLI::Range(1, 1000));
-  c->add_option("--repeat", o->bench.repetitions, "Repetitions; the median is shown")->check(CLI::Range(1, 1000))->capture_default_str();
+  c->add_option("--repeat", o->bench.repetitions, "Repetitions; the median is shown")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   c->add_flag("--json", o->json, "Print JSON");
   c->footer(
       "Examples:\n"
-      "  danqing bench                                              the built-in model, every stage and a whole picture\n"
+      "  danqing bench                                              the built-in model, every stage and a whole "
+      "picture\n"
       "  danqing bench -m ERNIE-Image --stage denoiser --size 1024x1024 --dtype bf16\n"
       "  danqing bench --config ernie-8b --layers 2 --size 512x512  true shapes with made-up weights\n"
       "GFLOP/s count two operations for each multiply-add of matrices, convolutions and attention.");

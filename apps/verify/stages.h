@@ -39,6 +39,6 @@ struct TransformerInputs {
 };
 Result<TransformerInputs> transformer_inputs(Golden& dit, const std::string& name);
 /// The numbers of a tensor that holds a noise draw: "f32" or "bf16" at the end of a key.
-Tolerance noise_tolerance(bool bf16);
+Tolerance noise_tolerance(bool bf16, const Tensor& golden);
 
 }  // namespace danqing::app::verify

@@ -6,7 +6,9 @@
 
 int main(int argc, char** argv) {
   if (argc < 3) return std::fprintf(stderr, "usage: embed PROMPT OUT.png [MODEL]\n"), 2;
-  const auto fail = [](const danqing::Error& e) { return std::fprintf(stderr, "%s\n", e.message.c_str()), static_cast<int>(e.code); };
+  const auto fail = [](const danqing::Error& e) {
+    return std::fprintf(stderr, "%s\n", e.message.c_str()), static_cast<int>(e.code);
+  };
 
   auto model = argc > 3 ? danqing::Result<std::filesystem::path>(argv[3]) : danqing::default_model();
   if (!model) return fail(model.error());
@@ -17,8 +19,9 @@ int main(int argc, char** argv) {
   request.prompts = {argv[1]};
   request.seeds = {42};
   auto result = (*engine)->generate(request, {.on_progress = [](const danqing::ProgressEvent& e) {
-    if (e.stage == danqing::Stage::denoise) std::printf("step %d of %d\n", e.step, e.steps);
-  }});
+                                      if (e.stage == danqing::Stage::denoise)
+                                        std::printf("step %d of %d\n", e.step, e.steps);
+                                    }});
   if (!result) return fail(result.error());
 
   const danqing::GeneratedImage& picture = result->images[0];

@@ -4,8 +4,8 @@
 //   danqing::GenerateRequest request;  request.prompts = {"a red apple"};
 //   auto result = (*engine)->generate(request);
 //
-// Threads: an Engine may be used from any number of threads; calls that compute (generate, enhance) queue for the device
-// and run one after another. Callbacks run on the thread that made the call. Different Engines are independent.
+// Threads: an Engine may be used from any number of threads; calls that compute (generate, enhance) queue for the
+// device and run one after another. Callbacks run on the thread that made the call. Different Engines are independent.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -29,7 +29,7 @@ enum class ComputeType { automatic, f32, bf16, f16 };
 struct EngineOptions {
   ModelPaths paths;
   std::string device = "auto";
-  int threads = 0;                 ///< CPU threads, 0 = physical cores available to the process
+  int threads = 0;  ///< CPU threads, 0 = physical cores available to the process
   ComputeType compute_type = ComputeType::automatic;
 };
 
@@ -38,36 +38,36 @@ std::string_view DANQING_API name(Stage stage);
 
 struct ProgressEvent {
   Stage stage = Stage::load;
-  int step = 0, steps = 0;         ///< denoise: steps done and in all; load: per mille of bytes; enhance: tokens done and cap
-  int image = 0, images = 0;       ///< first picture of the current group (from 0), and how many the call makes
-  double seconds_per_step = 0;     ///< measured so far, 0 before the first step is done
-  std::string text;                ///< enhance: the text added by this token
+  int step = 0, steps = 0;  ///< denoise: steps done and in all; load: per mille of bytes; enhance: tokens done and cap
+  int image = 0, images = 0;    ///< first picture of the current group (from 0), and how many the call makes
+  double seconds_per_step = 0;  ///< measured so far, 0 before the first step is done
+  std::string text;             ///< enhance: the text added by this token
 };
 
 enum class EnhancerMode { automatic, on, off };
 
 struct EnhanceOptions {
-  float temperature = 0.6f;        ///< 0 = always the most likely token
+  float temperature = 0.6f;  ///< 0 = always the most likely token
   float top_p = 0.95f;
   int top_k = 50;
-  std::optional<uint64_t> seed;    ///< empty: the first picture's seed within generate, 0 for enhance
-  int max_new_tokens = 512;        ///< the model's own limit may be astronomically large
-  int width = 0, height = 0;       ///< told to the enhancer; 0 = the model's default size
+  std::optional<uint64_t> seed;  ///< empty: the first picture's seed within generate, 0 for enhance
+  int max_new_tokens = 512;      ///< the model's own limit may be astronomically large
+  int width = 0, height = 0;     ///< told to the enhancer; 0 = the model's default size
 };
 
 struct GenerateRequest {
-  std::vector<std::string> prompts;            ///< at least one; an empty string is a prompt
-  std::vector<std::string> negative_prompts;   ///< none (= empty string), one for all, or one a prompt
-  int width = 0, height = 0;                   ///< pixels, multiples of ModelInfo::size_multiple; 0 = default
-  std::optional<int> num_inference_steps;      ///< 0 is allowed: decodes the noise
-  std::optional<float> guidance_scale;         ///< > 1 is active (ERNIE-Image)
-  std::optional<float> shift;                  ///< overrides the scheduler's
-  std::string sampler = "euler";               ///< "euler" (as diffusers) or "heun"
-  int images_per_prompt = 1;                   ///< pictures of one prompt are neighbours: p0 p0 p1 p1
-  std::vector<uint64_t> seeds;                 ///< one: picture i gets seed + i; else one a picture; empty = random
-  bool one_stream = false;                     ///< one generator draws the noise of all pictures (diffusers with one generator)
-  bool cuda_noise = false;                     ///< noise as a CUDA generator draws it
-  int batch_size = 0;                          ///< pictures denoised together; 0 = chosen by the device
+  std::vector<std::string> prompts;           ///< at least one; an empty string is a prompt
+  std::vector<std::string> negative_prompts;  ///< none (= empty string), one for all, or one a prompt
+  int width = 0, height = 0;                  ///< pixels, multiples of ModelInfo::size_multiple; 0 = default
+  std::optional<int> num_inference_steps;     ///< 0 is allowed: decodes the noise
+  std::optional<float> guidance_scale;        ///< > 1 is active (ERNIE-Image)
+  std::optional<float> shift;                 ///< overrides the scheduler's
+  std::string sampler = "euler";              ///< "euler" (as diffusers) or "heun"
+  int images_per_prompt = 1;                  ///< pictures of one prompt are neighbours: p0 p0 p1 p1
+  std::vector<uint64_t> seeds;                ///< one: picture i gets seed + i; else one a picture; empty = random
+  bool one_stream = false;  ///< one generator draws the noise of all pictures (diffusers with one generator)
+  bool cuda_noise = false;  ///< noise as a CUDA generator draws it
+  int batch_size = 0;       ///< pictures denoised together; 0 = chosen by the device
   EnhancerMode enhancer = EnhancerMode::automatic;
   EnhanceOptions enhance;
   /// Start noise instead of seeds: [B, 128, H/16, W/16] f32, row-major. Empty = drawn.
@@ -78,28 +78,30 @@ struct GeneratedImage {
   Image image;
   int index = 0;
   uint64_t seed = 0;
-  std::string prompt, revised_prompt;   ///< as given, and as the enhancer wrote it (equal to prompt when it did not run)
+  std::string prompt, revised_prompt;  ///< as given, and as the enhancer wrote it (equal to prompt when it did not run)
   std::string negative_prompt;
-  ImageMetadata metadata;               ///< "parameters" (A1111 style) and "danqing" (JSON), ready for encode_image
+  ImageMetadata metadata;  ///< "parameters" (A1111 style) and "danqing" (JSON), ready for encode_image
 };
 
 struct GenerateResult {
   std::vector<GeneratedImage> images;
-  std::vector<std::string> notes;       ///< what was ignored or changed, one sentence each
-  double seconds_total = 0, seconds_load = 0, seconds_enhance = 0, seconds_text = 0, seconds_denoise = 0, seconds_decode = 0;
-  double seconds_per_step = 0;          ///< median over the steps
+  std::vector<std::string> notes;  ///< what was ignored or changed, one sentence each
+  double seconds_total = 0, seconds_load = 0, seconds_enhance = 0, seconds_text = 0, seconds_denoise = 0,
+         seconds_decode = 0;
+  double seconds_per_step = 0;  ///< median over the steps
   int width = 0, height = 0, num_inference_steps = 0;
   float guidance_scale = 0, shift = 0;
 };
 
 /// Named intermediates of a run, for parity checks: f32, row-major, torch order.
-using DumpSink = std::function<void(const std::string& name, const std::vector<int64_t>& shape, const std::vector<float>& data)>;
+using DumpSink =
+    std::function<void(const std::string& name, const std::vector<int64_t>& shape, const std::vector<float>& data)>;
 
 /// How the caller follows and stops a run. All optional; called on the calling thread.
 struct RunControl {
   std::function<void(const ProgressEvent&)> on_progress;
-  std::function<bool()> cancelled;                       ///< polled within a step; true stops with ErrorCode::cancelled
-  std::function<void(const GeneratedImage&)> on_image;   ///< each picture as soon as it is decoded
+  std::function<bool()> cancelled;                      ///< polled within a step; true stops with ErrorCode::cancelled
+  std::function<void(const GeneratedImage&)> on_image;  ///< each picture as soon as it is decoded
   DumpSink dump;
 };
 
@@ -112,7 +114,8 @@ struct EnhanceResult {
 
 class DANQING_API Engine {
  public:
-  /// Reads headers and configs; weights are loaded when first needed. Errors: bad_input, usage (unknown device), does_not_fit.
+  /// Reads headers and configs; weights are loaded when first needed. Errors: bad_input, usage (unknown device),
+  /// does_not_fit.
   static Result<std::unique_ptr<Engine>> open(const EngineOptions& options);
   virtual ~Engine() = default;
 
@@ -120,13 +123,14 @@ class DANQING_API Engine {
   /// Checks a request without computing: the first thing wrong with it as a usage Error.
   virtual Result<void> check(const GenerateRequest& request) const = 0;
   virtual Result<GenerateResult> generate(const GenerateRequest& request, const RunControl& control = {}) = 0;
-  virtual Result<EnhanceResult> enhance(std::string_view prompt, const EnhanceOptions& options, const RunControl& control = {}) = 0;
+  virtual Result<EnhanceResult> enhance(std::string_view prompt, const EnhanceOptions& options,
+                                        const RunControl& control = {}) = 0;
 };
 
 /// "0.1.0"
 DANQING_API std::string_view version();
-/// The model that is installed with the program: $DANQING_MODEL, or danqing-mini beside the executable, the install prefix
-/// or the source tree. Error bad_input lists where it was looked for.
+/// The model that is installed with the program: $DANQING_MODEL, or danqing-mini beside the executable, the install
+/// prefix or the source tree. Error bad_input lists where it was looked for.
 DANQING_API Result<std::filesystem::path> default_model();
 
 }  // namespace danqing

@@ -8,9 +8,44 @@
 namespace danqing {
 
 enum class DType : uint8_t {
-  f64, f32, f16, bf16, f8_e4m3, f8_e5m2, i64, i32, i16, i8, u64, u32, u16, u8, boolean,
-  q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k,
-  iq1_s, iq1_m, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq4_nl, iq4_xs, tq1_0, tq2_0, mxfp4, nvfp4,
+  f64,
+  f32,
+  f16,
+  bf16,
+  f8_e4m3,
+  f8_e5m2,
+  i64,
+  i32,
+  i16,
+  i8,
+  u64,
+  u32,
+  u16,
+  u8,
+  boolean,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq1_s,
+  iq1_m,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s,
+  iq4_nl,
+  iq4_xs,
+  tq1_0,
+  tq2_0,
+  mxfp4,
+  nvfp4,
 };
 inline constexpr int kDTypeCount = static_cast<int>(DType::nvfp4) + 1;
 
@@ -23,8 +58,8 @@ struct DTypeTraits {
 };
 
 const DTypeTraits& traits(DType t);
-std::optional<DType> dtype_from_name(std::string_view name);         ///< "bf16", "q4_K", case-insensitive
-std::optional<DType> dtype_from_safetensors(std::string_view tag);   ///< "BF16", "F8_E4M3"
+std::optional<DType> dtype_from_name(std::string_view name);        ///< "bf16", "q4_K", case-insensitive
+std::optional<DType> dtype_from_safetensors(std::string_view tag);  ///< "BF16", "F8_E4M3"
 std::optional<DType> dtype_from_ggml(int ggml_type);
 inline bool is_quantized(DType t) { return traits(t).block_elements > 1; }
 inline std::string_view name(DType t) { return traits(t).name; }

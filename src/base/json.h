@@ -27,11 +27,12 @@ std::string dump_json(const Json& j, int indent = -1);
 class JsonObject {
  public:
   static Result<JsonObject> of(const Json& j, std::string where);
-  bool has(std::string_view key) const;              ///< present and not null
-  const Json* get(std::string_view key) const;       ///< nullptr if absent or null
+  bool has(std::string_view key) const;         ///< present and not null
+  const Json* get(std::string_view key) const;  ///< nullptr if absent or null
   Result<int64_t> integer(std::string_view key, std::optional<int64_t> fallback = {}) const;
   /// Integer within [min, max]
-  Result<int64_t> integer_in(std::string_view key, int64_t min, int64_t max, std::optional<int64_t> fallback = {}) const;
+  Result<int64_t> integer_in(std::string_view key, int64_t min, int64_t max,
+                             std::optional<int64_t> fallback = {}) const;
   Result<double> number(std::string_view key, std::optional<double> fallback = {}) const;  ///< finite
   Result<bool> boolean(std::string_view key, std::optional<bool> fallback = {}) const;
   Result<std::string> string(std::string_view key, std::optional<std::string> fallback = {}) const;

@@ -11,10 +11,16 @@ void set_level(Level level);
 void write(Level level, std::string_view text);
 
 template <class... A>
-void debug(fmt::format_string<A...> f, A&&... a) { write(Level::debug, fmt::format(f, std::forward<A>(a)...)); }
+void debug(fmt::format_string<A...> f, A&&... a) {
+  write(Level::debug, fmt::format(f, std::forward<A>(a)...));
+}
 template <class... A>
-void info(fmt::format_string<A...> f, A&&... a) { write(Level::info, fmt::format(f, std::forward<A>(a)...)); }
+void info(fmt::format_string<A...> f, A&&... a) {
+  write(Level::info, fmt::format(f, std::forward<A>(a)...));
+}
 template <class... A>
-void warn(fmt::format_string<A...> f, A&&... a) { write(Level::warning, fmt::format(f, std::forward<A>(a)...)); }
+void warn(fmt::format_string<A...> f, A&&... a) {
+  write(Level::warning, fmt::format(f, std::forward<A>(a)...));
+}
 
 }  // namespace danqing::log

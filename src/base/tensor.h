@@ -24,8 +24,8 @@ struct Tensor {
   std::vector<float> data;
 
   Tensor() = default;
-  explicit Tensor(Shape s);                  ///< zeros
-  Tensor(Shape s, std::vector<float> d);     ///< sizes must agree
+  explicit Tensor(Shape s);               ///< zeros
+  Tensor(Shape s, std::vector<float> d);  ///< sizes must agree
   int64_t size(size_t axis) const { return shape[axis]; }
   int64_t count() const { return static_cast<int64_t>(data.size()); }
 };

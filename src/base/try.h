@@ -6,13 +6,13 @@
 
 #define DQ_CAT2(a, b) a##b
 #define DQ_CAT(a, b) DQ_CAT2(a, b)
-#define DQ_TRY_IMPL(tmp, decl, expr)        \
-  auto tmp = (expr);                        \
-  if (!tmp) return std::move(tmp).error();  \
+#define DQ_TRY_IMPL(tmp, decl, expr)       \
+  auto tmp = (expr);                       \
+  if (!tmp) return std::move(tmp).error(); \
   decl = std::move(tmp).value()
 #define DQ_TRY(decl, ...) DQ_TRY_IMPL(DQ_CAT(dq_try_, __COUNTER__), decl, (__VA_ARGS__))
-#define DQ_CHECK(...)                                             \
-  do {                                                            \
+#define DQ_CHECK(...)                                                                 \
+  do {                                                                                \
     if (auto dq_check = (__VA_ARGS__); !dq_check) return std::move(dq_check).error(); \
   } while (0)
 

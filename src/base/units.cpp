@@ -48,7 +48,8 @@ std::string format_seconds(double s) {
   if (!(s >= 0) || s > 1e9) return "?";
   if (s < 60) return fmt::format("{:.2f} s", s);
   const long t = std::lround(s);
-  return t < 3600 ? fmt::format("{}:{:02}", t / 60, t % 60) : fmt::format("{}:{:02}:{:02}", t / 3600, t / 60 % 60, t % 60);
+  return t < 3600 ? fmt::format("{}:{:02}", t / 60, t % 60)
+                  : fmt::format("{}:{:02}:{:02}", t / 3600, t / 60 % 60, t % 60);
 }
 
 }  // namespace danqing

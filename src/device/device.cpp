@@ -3,8 +3,8 @@
 #include <ggml.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cctype>
+#include <cstdlib>
 #include <mutex>
 #include <new>
 

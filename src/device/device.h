@@ -26,7 +26,8 @@ std::string ggml_version_text();  ///< "0.20.2"
 std::string cpu_features();       ///< "AVX2 FMA F16C AVX512F ..." as the processor reports
 
 struct DeviceOptions {
-  int threads = 0;  ///< CPU threads; 0 = $DANQING_THREADS, else the physical cores this process may use (affinity, quota)
+  int threads =
+      0;  ///< CPU threads; 0 = $DANQING_THREADS, else the physical cores this process may use (affinity, quota)
 };
 
 class Device {

@@ -84,7 +84,8 @@ Result<ModelInfo> describe_model(const Checkpoint& checkpoint, const FlowMatchCo
   d.source = turbo ? "ERNIE-Image-Turbo" : "ERNIE-Image";
   const std::filesystem::path file = checkpoint.root / "danqing.json";
   std::error_code ignored;
-  if (!checkpoint.root.empty() && std::filesystem::is_regular_file(file, ignored)) DQ_CHECK(read_defaults_file(file, d));
+  if (!checkpoint.root.empty() && std::filesystem::is_regular_file(file, ignored))
+    DQ_CHECK(read_defaults_file(file, d));
   d.shift = static_cast<float>(scheduler.shift);
   d.source += checkpoint.scheduler ? ", scheduler_config.json" : ", no scheduler_config.json";
   return info;

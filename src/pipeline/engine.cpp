@@ -47,7 +47,8 @@ class EngineImpl final : public Engine {
     });
   }
 
-  Result<EnhanceResult> enhance(std::string_view prompt, const EnhanceOptions& options, const RunControl& control) override {
+  Result<EnhanceResult> enhance(std::string_view prompt, const EnhanceOptions& options,
+                                const RunControl& control) override {
     return guarded([&]() -> Result<EnhanceResult> {
       const std::lock_guard lock(mutex_);
       StageControl stage;
@@ -85,11 +86,12 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options) {
   }
   if (!entry)
     return bad_input("[model] {}: expected one of the pipelines that this build runs ({}), got '{}'",
-                     options.paths.model.empty() ? options.paths.transformer.string() : options.paths.model.string(), known,
-                     checkpoint.pipeline_class.empty() ? "unknown" : checkpoint.pipeline_class);
+                     options.paths.model.empty() ? options.paths.transformer.string() : options.paths.model.string(),
+                     known, checkpoint.pipeline_class.empty() ? "unknown" : checkpoint.pipeline_class);
   DQ_TRY(std::shared_ptr<Device> device, Device::open(options.device, {options.threads}));
   const ComputeType type = resolve_compute_type(options.compute_type, checkpoint, device->info());
-  log::info("{} on {} ({}), {}", checkpoint.pipeline_class, device->info().name, device->info().description, name(type));
+  log::info("{} on {} ({}), {}", checkpoint.pipeline_class, device->info().name, device->info().description,
+            name(type));
   DQ_TRY(std::unique_ptr<ModelFamily> family, entry->make({device, std::move(checkpoint), type}));
   return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(std::move(device), std::move(family), type));
 }

@@ -21,17 +21,18 @@ class ErnieImageFamily final : public ModelFamily {
   Result<void> open() {
     for (const char* role : {"transformer", "text_encoder", "vae"})
       if (!ctx_.checkpoint.find(role))
-        return bad_input("[model] {}: ERNIE-Image needs a {}; give a complete directory or --{}", ctx_.checkpoint.root.string(),
-                         role, role == std::string_view("text_encoder") ? "text-encoder" : role);
+        return bad_input("[model] {}: ERNIE-Image needs a {}; give a complete directory or --{}",
+                         ctx_.checkpoint.root.string(), role,
+                         role == std::string_view("text_encoder") ? "text-encoder" : role);
     if (ctx_.checkpoint.tokenizer.empty())
       return bad_input("[model] {}: no tokenizer found; give a directory with tokenizer.json by --tokenizer",
                        ctx_.checkpoint.root.string());
     const ComponentFiles& t = *ctx_.checkpoint.find("transformer");
-    DQ_TRY(transformer_config_, t.config ? ernie_image::Config::parse(*t.config, t.path.string())
-                                         : ernie_image::Config::infer(*t.source));
+    DQ_TRY(transformer_config_,
+           t.config ? ernie_image::Config::parse(*t.config, t.path.string()) : ernie_image::Config::infer(*t.source));
     const ComponentFiles& e = *ctx_.checkpoint.find("text_encoder");
-    DQ_TRY(const mistral3::Config text_config, e.config ? mistral3::Config::parse(*e.config, e.path.string())
-                                                        : mistral3::Config::infer(*e.source));
+    DQ_TRY(const mistral3::Config text_config,
+           e.config ? mistral3::Config::parse(*e.config, e.path.string()) : mistral3::Config::infer(*e.source));
     if (text_config.hidden_size != transformer_config_.text_in_dim)
       return bad_input("[model] {}: the transformer expects text features of width {}, the text encoder {} makes {}",
                        t.path.string(), transformer_config_.text_in_dim, e.path.string(), text_config.hidden_size);
@@ -40,9 +41,11 @@ class ErnieImageFamily final : public ModelFamily {
     const int64_t patch = vae_config_.patch_size[0] * vae_config_.patch_size[1];
     if (transformer_config_.in_channels != vae_config_.latent_channels * patch)
       return bad_input("[model] {}: the transformer expects {} latent channels, the VAE makes {} x {}",
-                       ctx_.checkpoint.root.string(), transformer_config_.in_channels, vae_config_.latent_channels, patch);
-    DQ_TRY(scheduler_, ctx_.checkpoint.scheduler ? FlowMatchConfig::parse(*ctx_.checkpoint.scheduler, "scheduler_config.json")
-                                                 : Result<FlowMatchConfig>(ernie_image_scheduler()));
+                       ctx_.checkpoint.root.string(), transformer_config_.in_channels, vae_config_.latent_channels,
+                       patch);
+    DQ_TRY(scheduler_, ctx_.checkpoint.scheduler
+                           ? FlowMatchConfig::parse(*ctx_.checkpoint.scheduler, "scheduler_config.json")
+                           : Result<FlowMatchConfig>(ernie_image_scheduler()));
     pixels_per_latent_ = vae_config_.scale() * vae_config_.patch_size[0];
     DQ_TRY(info_, describe_model(ctx_.checkpoint, scheduler_, static_cast<int>(pixels_per_latent_)));
     if (info_.has_prompt_enhancer && ctx_.checkpoint.pe_tokenizer.empty()) info_.has_prompt_enhancer = false;
@@ -66,18 +69,20 @@ class ErnieImageFamily final : public ModelFamily {
   Result<Tensor> encode_prompt(const std::string& prompt, const StageControl& control) override {
     if (!text_encoder_) {
       const ComponentFiles& files = *ctx_.checkpoint.find("text_encoder");
-      DQ_TRY(text_encoder_, mistral3::TextEncoder::load(ctx_.device, files, weight_policy(files, ctx_.compute_type), control.on_load));
+      DQ_TRY(text_encoder_,
+             mistral3::TextEncoder::load(ctx_.device, files, weight_policy(files, ctx_.compute_type), control.on_load));
     }
     DQ_TRY(TokenIds ids, tokenizer_->encode(prompt, true, true));
     if (ids.empty()) ids = {tokenizer_->bos_id().value_or(0)};  // the pipeline's rule for an empty tokenisation
     return text_encoder_->encode(ids, control.taps);
   }
 
-  Result<Tensor> predict(const Tensor& latents, float sigma, std::span<const Tensor> cond, std::span<const Tensor> uncond,
-                         float guidance_scale, const StageControl& control) override {
+  Result<Tensor> predict(const Tensor& latents, float sigma, std::span<const Tensor> cond,
+                         std::span<const Tensor> uncond, float guidance_scale, const StageControl& control) override {
     if (!transformer_) {
       const ComponentFiles& files = *ctx_.checkpoint.find("transformer");
-      DQ_TRY(transformer_, ernie_image::Transformer::load(ctx_.device, files, weight_policy(files, ctx_.compute_type), control.on_load));
+      DQ_TRY(transformer_, ernie_image::Transformer::load(ctx_.device, files, weight_policy(files, ctx_.compute_type),
+                                                          control.on_load));
     }
     const WorkType type = latent_type();
     const float timestep = timestep_as(static_cast<float>(scheduler_.num_train_timesteps) * sigma, type);
@@ -104,7 +109,8 @@ class ErnieImageFamily final : public ModelFamily {
   Result<Tensor> decode(const Tensor& latents, const StageControl& control) override {
     if (!vae_) {
       const ComponentFiles& files = *ctx_.checkpoint.find("vae");
-      DQ_TRY(vae_, vae::Vae::load(ctx_.device, files, vae::Part::decoder, weight_policy(files, ctx_.compute_type), control.on_load));
+      DQ_TRY(vae_, vae::Vae::load(ctx_.device, files, vae::Part::decoder, weight_policy(files, ctx_.compute_type),
+                                  control.on_load));
     }
     const Tensor scaled = vae_config_.has_batch_norm ? vae::denormalise(latents, vae_->bn_mean(), vae_->bn_std(),
                                                                         latent_type() == WorkType::bf16)

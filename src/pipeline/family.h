@@ -21,7 +21,7 @@ namespace danqing {
 struct FamilyContext {
   std::shared_ptr<Device> device;
   Checkpoint checkpoint;
-  ComputeType compute_type = ComputeType::f32;   ///< resolved, never automatic
+  ComputeType compute_type = ComputeType::f32;  ///< resolved, never automatic
 };
 
 /// How the caller follows loading and stops a computation.
@@ -56,8 +56,9 @@ class ModelFamily {
   virtual Result<Tensor> decode(const Tensor& latents, const StageControl& control) = 0;
 
   /// The prompt enhancer; usage error when the model has none. `on_text` gets the text as it grows.
-  virtual Result<EnhanceResult> enhance(std::string_view prompt, const EnhanceOptions& options, const StageControl& control,
-                                        const std::function<void(int done, int cap, const std::string& text)>& on_text) = 0;
+  virtual Result<EnhanceResult> enhance(
+      std::string_view prompt, const EnhanceOptions& options, const StageControl& control,
+      const std::function<void(int done, int cap, const std::string& text)>& on_text) = 0;
 };
 
 /// One line a family: the pipeline class of model_index.json and how to make it.

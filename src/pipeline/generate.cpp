@@ -22,7 +22,12 @@ class Generation {
  public:
   Generation(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request, const Settings& settings,
              const RunControl& control, ComputeType compute_type)
-      : family_(family), cache_(cache), request_(request), s_(settings), control_(control), compute_type_(compute_type) {}
+      : family_(family),
+        cache_(cache),
+        request_(request),
+        s_(settings),
+        control_(control),
+        compute_type_(compute_type) {}
 
   Result<GenerateResult> run() {
     const auto start = Clock::now();
@@ -32,8 +37,8 @@ class Generation {
     result_.num_inference_steps = s_.steps;
     result_.guidance_scale = s_.guidance_scale;
     result_.shift = s_.shift;
-    DQ_TRY(schedule_, make_schedule(s_.scheduler, s_.steps, family_.sigma_spacing(),
-                                    family_.image_seq_len(s_.width, s_.height)));
+    DQ_TRY(schedule_,
+           make_schedule(s_.scheduler, s_.steps, family_.sigma_spacing(), family_.image_seq_len(s_.width, s_.height)));
     DQ_CHECK(write_prompts());
     for (int first = 0; first < s_.images; first += s_.batch_size)
       DQ_CHECK(run_group(first, std::min(s_.batch_size, s_.images - first)));
@@ -68,7 +73,8 @@ class Generation {
       return !cancelled();
     };
     c.cancelled = control_.cancelled;
-    if (control_.dump) c.taps = [this, tap_prefix](const std::string& tensor, const Tensor& t) { dump(tap_prefix + tensor, t); };
+    if (control_.dump)
+      c.taps = [this, tap_prefix](const std::string& tensor, const Tensor& t) { dump(tap_prefix + tensor, t); };
     return c;
   }
 
@@ -84,11 +90,12 @@ class Generation {
         ProgressEvent e{Stage::enhance};
         e.image = static_cast<int>(i) * request_.images_per_prompt;
         DQ_TRY(EnhanceResult r, family_.enhance(p.text, o, stage(), [&](int done, int cap, const std::string& text) {
-                 e.step = done, e.steps = cap, e.text = text;
-                 report(e);
-               }));
+          e.step = done, e.steps = cap, e.text = text;
+          report(e);
+        }));
         if (r.reached_limit)
-          result_.notes.push_back(fmt::format("the enhancer reached its limit of {} tokens; --max-tokens raises it", o.max_new_tokens));
+          result_.notes.push_back(
+              fmt::format("the enhancer reached its limit of {} tokens; --max-tokens raises it", o.max_new_tokens));
         if (r.text.empty())
           result_.notes.push_back("the enhancer wrote nothing; the prompt is used as given");
         else
@@ -131,7 +138,8 @@ class Generation {
     } else {
       for (int i = 0; i < n; ++i)
         make_generator(kind, s_.seeds[static_cast<size_t>(first + i)])
-            ->randn(std::span(t.data).subspan(static_cast<size_t>(i * one), static_cast<size_t>(one)), family_.latent_type());
+            ->randn(std::span(t.data).subspan(static_cast<size_t>(i * one), static_cast<size_t>(one)),
+                    family_.latent_type());
     }
     return t;
   }
@@ -181,7 +189,8 @@ class Generation {
       step_load = result_.seconds_load;
       e.step = step + 1;
       e.seconds_per_step = seconds;
-      if (control_.dump) dump(fmt::format("{}step.{}.latents", group, step), Tensor(latents.shape, {x.begin(), x.end()}));
+      if (control_.dump)
+        dump(fmt::format("{}step.{}.latents", group, step), Tensor(latents.shape, {x.begin(), x.end()}));
       report(e);
       return {};
     };
@@ -198,12 +207,14 @@ class Generation {
       report(e);
       const auto start = Clock::now();
       const double load_before = result_.seconds_load;
-      DQ_TRY(const Tensor decoded, family_.decode(slice(latents, i, 1), stage(n > 1 ? fmt::format("image.{}.", first + i) : group)));
+      DQ_TRY(const Tensor decoded,
+             family_.decode(slice(latents, i, 1), stage(n > 1 ? fmt::format("image.{}.", first + i) : group)));
       dump((n > 1 ? fmt::format("image.{}.", first + i) : group) + "decoded", decoded);
       DQ_TRY(std::vector<Image> images, to_images(decoded, family_.decode_type()));
       result_.seconds_decode += since(start) - (result_.seconds_load - load_before);
       const Prompt& p = prompts_[static_cast<size_t>((first + i) / request_.images_per_prompt)];
-      GeneratedImage g{std::move(images[0]), first + i, s_.seeds[static_cast<size_t>(first + i)], p.text, p.revised, p.negative, {}};
+      GeneratedImage g{std::move(images[0]), first + i, s_.seeds[static_cast<size_t>(first + i)], p.text, p.revised,
+                       p.negative,           {}};
       g.metadata = make_metadata(g, s_, family_.info(), request_, compute_type_);
       if (control_.on_image) control_.on_image(g);
       result_.images.push_back(std::move(g));
@@ -244,8 +255,8 @@ const Tensor* FeatureCache::put(const std::string& prompt, Tensor features) {
   return &entries_.front().second;
 }
 
-Result<GenerateResult> generate(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request, const Settings& settings,
-                                const RunControl& control, ComputeType compute_type) {
+Result<GenerateResult> generate(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request,
+                                const Settings& settings, const RunControl& control, ComputeType compute_type) {
   return Generation(family, cache, request, settings, control, compute_type).run();
 }
 

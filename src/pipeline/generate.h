@@ -18,10 +18,10 @@ class FeatureCache {
 
  private:
   static constexpr size_t kCapacity = 64;
-  std::list<std::pair<std::string, Tensor>> entries_;   // newest first
+  std::list<std::pair<std::string, Tensor>> entries_;  // newest first
 };
 
-Result<GenerateResult> generate(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request, const Settings& settings,
-                                const RunControl& control, ComputeType compute_type);
+Result<GenerateResult> generate(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request,
+                                const Settings& settings, const RunControl& control, ComputeType compute_type);
 
 }  // namespace danqing

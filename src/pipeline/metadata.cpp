@@ -21,9 +21,9 @@ ImageMetadata make_metadata(const GeneratedImage& image, const Settings& s, cons
   const bool revised = image.revised_prompt != image.prompt;
   std::string text = image.revised_prompt;
   if (!image.negative_prompt.empty()) text += "\nNegative prompt: " + image.negative_prompt;
-  text += fmt::format("\nSteps: {}, Sampler: {}, CFG scale: {:g}, Seed: {}, Size: {}x{}, Model: {}, Shift: {:g}", s.steps,
-                      s.sampler == Sampler::euler ? "Euler" : "Heun", s.guidance_scale, image.seed, s.width, s.height,
-                      model.name, s.shift);
+  text += fmt::format("\nSteps: {}, Sampler: {}, CFG scale: {:g}, Seed: {}, Size: {}x{}, Model: {}, Shift: {:g}",
+                      s.steps, s.sampler == Sampler::euler ? "Euler" : "Heun", s.guidance_scale, image.seed, s.width,
+                      s.height, model.name, s.shift);
   if (revised) text += ", Original prompt: " + dump_json(Json(image.prompt));
   text += fmt::format(", Version: danqing {}", version());
 

@@ -22,13 +22,15 @@ Result<std::vector<int32_t>> stop_ids(const ComponentFiles& files, const Tokeniz
     for (const Json& x : v.is_array() ? v : Json::array({v})) {
       if (x.is_null()) continue;
       if (!x.is_number_integer() || x.get<int64_t>() < 0 || x.get<int64_t>() > INT32_MAX)
-        return bad_input("[json] {}: field 'eos_token_id' expected token ids, got {}", files.path.string(), dump_json(v));
+        return bad_input("[json] {}: field 'eos_token_id' expected token ids, got {}", files.path.string(),
+                         dump_json(v));
       ids.push_back(static_cast<int32_t>(x.get<int64_t>()));
     }
     if (!ids.empty()) return ids;
   }
   if (const auto eos = tokenizer.eos_id()) return std::vector<int32_t>{*eos};
-  return bad_input("[enhance] {}: no eos_token_id in generation_config.json, config.json or the tokenizer", files.path.string());
+  return bad_input("[enhance] {}: no eos_token_id in generation_config.json, config.json or the tokenizer",
+                   files.path.string());
 }
 
 /// Takes whole characters off the front of `pending`; an incomplete one at the end stays.
@@ -59,14 +61,16 @@ std::string strip(std::string s) {
 Result<void> check_enhance_options(const EnhanceOptions& o) {
   if (!(o.temperature >= 0) || !std::isfinite(o.temperature))
     return usage_error("[enhance] temperature expected a number >= 0, got {}", o.temperature);
-  if (!(o.top_p > 0 && o.top_p <= 1)) return usage_error("[enhance] top_p expected a number in (0, 1], got {}", o.top_p);
+  if (!(o.top_p > 0 && o.top_p <= 1))
+    return usage_error("[enhance] top_p expected a number in (0, 1], got {}", o.top_p);
   if (o.top_k < 0) return usage_error("[enhance] top_k expected 0 (off) or more, got {}", o.top_k);
   if (o.max_new_tokens < 1 || o.max_new_tokens > kMaxNewTokens)
     return usage_error("[enhance] max_new_tokens expected 1 to {}, got {}", kMaxNewTokens, o.max_new_tokens);
   return {};
 }
 
-Result<std::unique_ptr<PromptEnhancer>> PromptEnhancer::load(std::shared_ptr<Device> device, const ComponentFiles& files,
+Result<std::unique_ptr<PromptEnhancer>> PromptEnhancer::load(std::shared_ptr<Device> device,
+                                                             const ComponentFiles& files,
                                                              const std::filesystem::path& tokenizer,
                                                              const WeightPolicy& policy, const LoadProgress& progress) {
   std::unique_ptr<PromptEnhancer> e(new PromptEnhancer);
@@ -82,7 +86,8 @@ Result<std::vector<int32_t>> PromptEnhancer::prompt_ids(std::string_view prompt,
   return enhancer_prompt_ids(*tokenizer_, *template_, prompt, width, height);
 }
 
-Result<std::vector<int32_t>> PromptEnhancer::generate(const std::vector<int32_t>& prompt_ids, const EnhanceOptions& options,
+Result<std::vector<int32_t>> PromptEnhancer::generate(const std::vector<int32_t>& prompt_ids,
+                                                      const EnhanceOptions& options,
                                                       const std::function<bool()>& cancelled,
                                                       const std::function<void(int32_t)>& on_token) {
   DQ_CHECK(check_enhance_options(options));
@@ -97,7 +102,9 @@ Result<std::vector<int32_t>> PromptEnhancer::generate(const std::vector<int32_t>
     DQ_TRY(const std::vector<float> logits, model_->append(next, cancelled));
     if (cancelled && cancelled()) return fail(ErrorCode::cancelled, "[enhance] stopped");
     const int32_t id = choose_token(logits, sampler, generator);
-    if (id < 0) return fail(ErrorCode::failed, "[enhance] the model's logits are NaN after {} tokens; try --dtype f32", ids.size());
+    if (id < 0)
+      return fail(ErrorCode::failed, "[enhance] the model's logits are NaN after {} tokens; try --dtype f32",
+                  ids.size());
     ids.push_back(id);
     if (on_token) on_token(id);
     if (std::find(stop_ids_.begin(), stop_ids_.end(), id) != stop_ids_.end()) break;

@@ -17,11 +17,12 @@ Result<void> check_enhance_options(const EnhanceOptions& options);
 class PromptEnhancer {
  public:
   static Result<std::unique_ptr<PromptEnhancer>> load(std::shared_ptr<Device> device, const ComponentFiles& files,
-                                                      const std::filesystem::path& tokenizer, const WeightPolicy& policy,
-                                                      const LoadProgress& progress);
+                                                      const std::filesystem::path& tokenizer,
+                                                      const WeightPolicy& policy, const LoadProgress& progress);
   /// Samples until an end token or options.max_new_tokens. The result is stripped and may be empty.
   /// options.width and height must be set. `on_text(done, cap, text)`: whole characters as they appear.
-  Result<EnhanceResult> run(std::string_view prompt, const EnhanceOptions& options, const std::function<bool()>& cancelled,
+  Result<EnhanceResult> run(std::string_view prompt, const EnhanceOptions& options,
+                            const std::function<bool()>& cancelled,
                             const std::function<void(int, int, const std::string&)>& on_text);
   /// The same, giving ids (for verification): the new tokens without the end token's text processing.
   Result<std::vector<int32_t>> generate(const std::vector<int32_t>& prompt_ids, const EnhanceOptions& options,
@@ -37,7 +38,7 @@ class PromptEnhancer {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplate> template_;
   std::vector<int32_t> stop_ids_;
-  std::string pending_;   // bytes of a character that has not ended yet
+  std::string pending_;  // bytes of a character that has not ended yet
 };
 
 }  // namespace danqing

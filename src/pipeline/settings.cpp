@@ -19,7 +19,8 @@ Result<void> check_side(const char* what, int value, int multiple) {
   if (value > 0 && value <= kMaxSide)
     return usage_error("[size] {} expected a multiple of {}, got {} (nearest: {} or {})", what, multiple, value, below,
                        below + multiple);
-  return usage_error("[size] {} expected a multiple of {} from {} to {}, got {}", what, multiple, multiple, kMaxSide, value);
+  return usage_error("[size] {} expected a multiple of {} from {} to {}, got {}", what, multiple, multiple, kMaxSide,
+                     value);
 }
 
 Result<void> check_prompts(const GenerateRequest& r) {
@@ -29,9 +30,10 @@ Result<void> check_prompts(const GenerateRequest& r) {
       if (p.size() > kMaxPromptBytes)
         return usage_error("[prompt] expected at most {} bytes, got {}", kMaxPromptBytes, p.size());
   if (r.negative_prompts.size() > 1 && r.negative_prompts.size() != r.prompts.size())
-    return usage_error("[negative_prompt] expected none, one, or one for each of the {} prompts, got {}", r.prompts.size(),
-                       r.negative_prompts.size());
-  if (r.images_per_prompt < 1) return usage_error("[batch] expected 1 or more pictures of a prompt, got {}", r.images_per_prompt);
+    return usage_error("[negative_prompt] expected none, one, or one for each of the {} prompts, got {}",
+                       r.prompts.size(), r.negative_prompts.size());
+  if (r.images_per_prompt < 1)
+    return usage_error("[batch] expected 1 or more pictures of a prompt, got {}", r.images_per_prompt);
   if (r.prompts.size() > static_cast<size_t>(kMaxImages / r.images_per_prompt))
     return usage_error("[batch] expected at most {} pictures in one request, got {} prompts x {}", kMaxImages,
                        r.prompts.size(), r.images_per_prompt);
@@ -56,7 +58,8 @@ void add_notes(const GenerateRequest& r, const ModelInfo& info, Settings& s) {
   if (r.enhancer == EnhancerMode::off && r.enhance.seed)
     s.notes.push_back("the enhancer's settings have no effect: it is off");
   if (s.steps == 0) s.notes.push_back("0 steps: the picture is the decoded noise");
-  if (!r.latents.empty() && !r.seeds.empty()) s.notes.push_back("the seed has no effect on the noise: latents were given");
+  if (!r.latents.empty() && !r.seeds.empty())
+    s.notes.push_back("the seed has no effect on the noise: latents were given");
   const auto& sizes = info.defaults.suggested_sizes;
   if (!sizes.empty() && std::find(sizes.begin(), sizes.end(), std::pair{s.width, s.height}) == sizes.end()) {
     std::string list;
@@ -79,11 +82,13 @@ Result<Settings> resolve(const GenerateRequest& r, const ModelFamily& family, bo
   if (s.steps < 0 || s.steps > kMaxSteps) return usage_error("[steps] expected 0 to {}, got {}", kMaxSteps, s.steps);
   s.guidance_scale = r.guidance_scale.value_or(info.defaults.guidance_scale);
   if (!std::isfinite(s.guidance_scale) || std::fabs(s.guidance_scale) > kMaxGuidance)
-    return usage_error("[guidance] expected a number from {:g} to {:g}, got {}", -kMaxGuidance, kMaxGuidance, s.guidance_scale);
+    return usage_error("[guidance] expected a number from {:g} to {:g}, got {}", -kMaxGuidance, kMaxGuidance,
+                       s.guidance_scale);
   s.guided = family.guidance_active(s.guidance_scale);
   s.scheduler = family.scheduler();
   if (r.shift) {
-    if (!(*r.shift > 0) || *r.shift > 100) return usage_error("[shift] expected a number above 0 and up to 100, got {}", *r.shift);
+    if (!(*r.shift > 0) || *r.shift > 100)
+      return usage_error("[shift] expected a number above 0 and up to 100, got {}", *r.shift);
     s.scheduler.shift = static_cast<double>(*r.shift);
     if (s.scheduler.use_dynamic_shifting) {
       s.scheduler.use_dynamic_shifting = false;
@@ -98,8 +103,8 @@ Result<Settings> resolve(const GenerateRequest& r, const ModelFamily& family, bo
   s.batch_size = std::min(s.images, r.batch_size ? r.batch_size : is_cpu ? 1 : 4);
   if (r.enhancer == EnhancerMode::on && !info.has_prompt_enhancer)
     return usage_error("[enhance] {}: this model has no prompt enhancer (no pe and pe_tokenizer)", info.name);
-  s.enhance = info.has_prompt_enhancer &&
-              (r.enhancer == EnhancerMode::on || (r.enhancer == EnhancerMode::automatic && info.defaults.prompt_enhancer));
+  s.enhance = info.has_prompt_enhancer && (r.enhancer == EnhancerMode::on ||
+                                           (r.enhancer == EnhancerMode::automatic && info.defaults.prompt_enhancer));
   if (s.enhance) DQ_CHECK(check_enhance_options(r.enhance));
   DQ_TRY(s.seeds, resolve_seeds(r, s.images));
   s.negative_prompts = r.negative_prompts;

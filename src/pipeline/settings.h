@@ -11,20 +11,20 @@ namespace danqing {
 struct Settings {
   int width = 0, height = 0, steps = 0;
   float guidance_scale = 0;
-  bool guided = false;             ///< guidance is active: two passes a step
+  bool guided = false;  ///< guidance is active: two passes a step
   float shift = 0;
-  FlowMatchConfig scheduler;       ///< with the shift of this request
+  FlowMatchConfig scheduler;  ///< with the shift of this request
   Sampler sampler = Sampler::euler;
-  int images = 0;                  ///< prompts x images_per_prompt
+  int images = 0;  ///< prompts x images_per_prompt
   int batch_size = 1;
   bool enhance = false;
-  std::vector<uint64_t> seeds;     ///< one a picture
-  std::vector<std::string> negative_prompts;   ///< one a prompt
-  std::vector<std::string> notes;  ///< honest parameters: what has no effect or was changed
+  std::vector<uint64_t> seeds;                ///< one a picture
+  std::vector<std::string> negative_prompts;  ///< one a prompt
+  std::vector<std::string> notes;             ///< honest parameters: what has no effect or was changed
 };
 
-constexpr int kMaxSide = 16384;            ///< pixels; beyond it positions and memory make no sense
-constexpr int kMaxImages = 4096;           ///< of one request
+constexpr int kMaxSide = 16384;   ///< pixels; beyond it positions and memory make no sense
+constexpr int kMaxImages = 4096;  ///< of one request
 constexpr int kMaxPromptBytes = 1 << 20;
 
 /// The first thing wrong is a usage Error that names the field, what was expected and what came.

@@ -31,20 +31,24 @@ Result<AddedToken> AddedToken::from_json(const Json& j, const std::string& where
 Result<void> AddedTokens::add(const AddedToken& t, const Vocabulary& vocabulary, const std::string& where) {
   if (t.content.empty()) return {};  // matches nothing
   if (t.content.size() > kMaxContent)
-    return bad_input("[tokenizer] {}: expected an added token of at most {} bytes, got {}", where, kMaxContent, t.content.size());
+    return bad_input("[tokenizer] {}: expected an added token of at most {} bytes, got {}", where, kMaxContent,
+                     t.content.size());
   if (t.id < 0 || t.id > kMaxTokenId)
-    return bad_input("[tokenizer] {}: expected an id from 0 to {} for the added token '{}', got {}", where, kMaxTokenId, one_line(t.content), t.id);
+    return bad_input("[tokenizer] {}: expected an id from 0 to {} for the added token '{}', got {}", where, kMaxTokenId,
+                     one_line(t.content), t.id);
   const int32_t known = vocabulary.id_of(t.content);
   if (known >= 0 && known != t.id)
-    return bad_input("[tokenizer] {}: the added token '{}' has id {}, but {} in the vocabulary", where, one_line(t.content), t.id, known);
+    return bad_input("[tokenizer] {}: the added token '{}' has id {}, but {} in the vocabulary", where,
+                     one_line(t.content), t.id, known);
   if (known < 0 && vocabulary.has(t.id))
-    return bad_input("[tokenizer] {}: the added token '{}' has id {}, which is '{}' in the vocabulary", where, one_line(t.content), t.id,
-                     one_line(vocabulary.text(t.id)));
+    return bad_input("[tokenizer] {}: the added token '{}' has id {}, which is '{}' in the vocabulary", where,
+                     one_line(t.content), t.id, one_line(vocabulary.text(t.id)));
   if (const AddedToken* other = find(t.id); other && other->content != t.content)
-    return bad_input("[tokenizer] {}: the added tokens '{}' and '{}' have the same id {}", where, one_line(other->content),
-                     one_line(t.content), t.id);
+    return bad_input("[tokenizer] {}: the added tokens '{}' and '{}' have the same id {}", where,
+                     one_line(other->content), one_line(t.content), t.id);
   if (const AddedToken* other = find(t.content); other && other->id != t.id)
-    return bad_input("[tokenizer] {}: the added token '{}' has the two ids {} and {}", where, one_line(t.content), other->id, t.id);
+    return bad_input("[tokenizer] {}: the added token '{}' has the two ids {} and {}", where, one_line(t.content),
+                     other->id, t.id);
   tokens_[t.id] = t;
   by_content_[t.content] = t.id;
   return {};
@@ -75,7 +79,8 @@ const AddedToken* AddedTokens::find(std::string_view content) const {
 void AddedTokens::Trie::add(std::string_view text, int32_t id) {
   int32_t* link = &roots[static_cast<unsigned char>(text[0])];
   for (size_t i = 0;; ++i) {
-    while (*link >= 0 && nodes[static_cast<size_t>(*link)].byte != text[i]) link = &nodes[static_cast<size_t>(*link)].sibling;
+    while (*link >= 0 && nodes[static_cast<size_t>(*link)].byte != text[i])
+      link = &nodes[static_cast<size_t>(*link)].sibling;
     if (*link < 0) {
       *link = static_cast<int32_t>(nodes.size());
       const int32_t at = *link;
@@ -132,7 +137,8 @@ std::vector<Segment> AddedTokens::cut(std::string_view text, bool normalized, bo
     i = end;
     const AddedToken& t = *find(id);
     if (keep_special_text && t.special) continue;
-    if (t.single_word && (utf8::ends_with_word(text.substr(0, begin)) || utf8::starts_with_word(text.substr(end)))) continue;
+    if (t.single_word && (utf8::ends_with_word(text.substr(0, begin)) || utf8::starts_with_word(text.substr(end))))
+      continue;
     // White space that the token before has taken already is not taken again.
     if (begin < done) {
       if (end <= done) continue;

@@ -20,9 +20,9 @@ struct AddedToken {
   int32_t id = -1;
   std::string content;
   bool special = false;
-  bool single_word = false;           ///< only where no word character touches it
+  bool single_word = false;             ///< only where no word character touches it
   bool lstrip = false, rstrip = false;  ///< takes the white space on its left / right with it
-  bool normalized = false;            ///< looked for in the normalised text
+  bool normalized = false;              ///< looked for in the normalised text
 
   /// An object of `added_tokens` or `added_tokens_decoder`, or a plain string (then special).
   static Result<AddedToken> from_json(const Json& j, const std::string& where);

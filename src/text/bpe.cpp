@@ -43,7 +43,8 @@ Result<Bpe> Bpe::build(const JsonObject& model, BpeSource source, const std::str
   if (!source.has_vocab) return bad_input("[tokenizer] {}: model.vocab expected an object of tokens and ids", where);
   if (!source.has_merges) return bad_input("[tokenizer] {}: model.merges expected a list of merges", where);
   DQ_TRY(const double dropout, model.number("dropout", 0.0));
-  if (dropout != 0) return bad_input("[tokenizer] {}: model.dropout expected null, got {} (ids would be random)", where, dropout);
+  if (dropout != 0)
+    return bad_input("[tokenizer] {}: model.dropout expected null, got {} (ids would be random)", where, dropout);
   Bpe b;
   DQ_TRY(b.vocabulary_, Vocabulary::build(source, where));
   DQ_TRY(b.prefix_, model.string("continuing_subword_prefix", ""));
@@ -51,11 +52,13 @@ Result<Bpe> Bpe::build(const JsonObject& model, BpeSource source, const std::str
   DQ_TRY(b.fuse_unk_, model.boolean("fuse_unk", false));
   DQ_TRY(b.ignore_merges_, model.boolean("ignore_merges", false));
   DQ_TRY(const bool byte_fallback, model.boolean("byte_fallback", false));
-  for (int i = 0; byte_fallback && i < 256; ++i) b.byte_ids_.push_back(b.vocabulary_.id_of(fmt::format("<0x{:02X}>", i)));
+  for (int i = 0; byte_fallback && i < 256; ++i)
+    b.byte_ids_.push_back(b.vocabulary_.id_of(fmt::format("<0x{:02X}>", i)));
   DQ_TRY(const std::string unk, model.string("unk_token", ""));
   if (model.has("unk_token")) {
     b.unk_id_ = b.vocabulary_.id_of(unk);
-    if (b.unk_id_ < 0) return bad_input("[tokenizer] {}: model.unk_token '{}' is not in the vocabulary", where, one_line(unk));
+    if (b.unk_id_ < 0)
+      return bad_input("[tokenizer] {}: model.unk_token '{}' is not in the vocabulary", where, one_line(unk));
   }
   for (char32_t c = 0; c < kLowChars; ++c) {
     std::string s;
@@ -79,7 +82,8 @@ Result<void> Bpe::add_merges(const BpeSource& source, const std::string& where) 
     for (int k = 0; k < 3; ++k) {
       ids[k] = vocabulary_.id_of(texts[k]);
       if (ids[k] < 0)
-        return bad_input("[tokenizer] {}: merge {} names '{}', which is not in the vocabulary", where, i, one_line(texts[k]));
+        return bad_input("[tokenizer] {}: merge {} names '{}', which is not in the vocabulary", where, i,
+                         one_line(texts[k]));
     }
     merges_.put(ids[0], ids[1], static_cast<int32_t>(i), ids[2]);
   }

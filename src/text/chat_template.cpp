@@ -35,7 +35,8 @@ struct ChatTemplate::Program {
 
 Result<ChatTemplate> ChatTemplate::parse(const std::string& source, const std::string& where) {
   if (source.size() > kMaxSource)
-    return bad_input("[chat template] {}: expected a template of at most {} bytes, got {}", where, kMaxSource, source.size());
+    return bad_input("[chat template] {}: expected a template of at most {} bytes, got {}", where, kMaxSource,
+                     source.size());
   auto body = jinja::parse(utf8::sanitize(source));
   if (!body)
     return bad_input("[chat template] {}: a template that this build cannot read, {}", where, body.error().message);
@@ -52,12 +53,14 @@ Result<ChatTemplate> ChatTemplate::load(const std::filesystem::path& dir) {
     return parse(source, file.string());
   }
   if (!std::filesystem::exists(config_file, ignored))
-    return bad_input("[chat template] {}: expected chat_template.jinja or tokenizer_config.json there, found neither", dir.string());
+    return bad_input("[chat template] {}: expected chat_template.jinja or tokenizer_config.json there, found neither",
+                     dir.string());
   DQ_TRY(const Json json, read_json(config_file));
   DQ_TRY(const JsonObject config, JsonObject::of(json, config_file.string()));
   if (!config.has("chat_template"))
-    return bad_input("[chat template] {}: expected chat_template.jinja or a chat_template in tokenizer_config.json, found neither",
-                     dir.string());
+    return bad_input(
+        "[chat template] {}: expected chat_template.jinja or a chat_template in tokenizer_config.json, found neither",
+        dir.string());
   DQ_TRY(const std::string source, from_config(config));
   return parse(source, config_file.string() + ":chat_template");
 }
@@ -66,7 +69,8 @@ Result<std::string> ChatTemplate::render(const std::vector<ChatMessage>& message
   jinja::Budget budget;
   jinja::Items list;
   for (const ChatMessage& m : messages) {
-    DQ_TRY(jinja::Value message, jinja::make_dict({{"role", utf8::sanitize(m.role)}, {"content", utf8::sanitize(m.content)}}, budget));
+    DQ_TRY(jinja::Value message,
+           jinja::make_dict({{"role", utf8::sanitize(m.role)}, {"content", utf8::sanitize(m.content)}}, budget));
     list.push_back(std::move(message));
   }
   std::map<std::string, jinja::Value> globals;

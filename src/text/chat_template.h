@@ -12,14 +12,14 @@
 namespace danqing {
 
 struct ChatMessage {
-  std::string role;      ///< "system", "user", "assistant"
+  std::string role;  ///< "system", "user", "assistant"
   std::string content;
 };
 
 struct ChatOptions {
   bool add_generation_prompt = false;
-  std::map<std::string, bool> flags;            ///< e.g. {"enable_thinking", true}
-  std::map<std::string, std::string> strings;   ///< e.g. {"bos_token", "<s>"}
+  std::map<std::string, bool> flags;           ///< e.g. {"enable_thinking", true}
+  std::map<std::string, std::string> strings;  ///< e.g. {"bos_token", "<s>"}
 };
 
 class ChatTemplate {

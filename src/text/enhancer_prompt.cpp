@@ -17,7 +17,8 @@ Result<TokenIds> enhancer_prompt_ids(const Tokenizer& tokenizer, const ChatTempl
   ChatOptions options;
   for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"})
     if (const std::string& token = tokenizer.named_token(name); !token.empty()) options.strings[name] = token;
-  DQ_TRY(const std::string text, chat_template.render({{"user", enhancer_user_message(prompt, width, height)}}, options));
+  DQ_TRY(const std::string text,
+         chat_template.render({{"user", enhancer_user_message(prompt, width, height)}}, options));
   return tokenizer.encode(text, true);
 }
 

@@ -12,7 +12,8 @@ namespace danqing {
 std::string enhancer_user_message(std::string_view prompt, int width, int height);
 
 /// The ids that generation starts from: the user message through the chat template without a generation prompt, then
-/// tokenised with special tokens on. When template and tokenizer both begin the text there are two beginning-of-text ids.
+/// tokenised with special tokens on. When template and tokenizer both begin the text there are two beginning-of-text
+/// ids.
 Result<TokenIds> enhancer_prompt_ids(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                      std::string_view prompt, int width, int height);
 

@@ -12,29 +12,29 @@ namespace danqing::jinja {
 
 enum class Kind {
   // Expressions
-  literal,     // value
-  name,        // text
-  list,        // kids
-  dict,        // kids: key, value, key, value, ...
-  attribute,   // kids: object; text
-  index,       // kids: object, index
-  slice,       // kids: object, start, stop, step (each may be null)
-  call,        // kids: callee, positional ...; named
-  filter,      // kids: input, positional ...; named; text
-  test,        // kids: input, positional ...; text
-  unary,       // kids: operand; text: "-", "+", "not"
-  chain,       // kids: a, b, c ..., from the left; names: the operators between them, + - * / // % ** ~ and or
-  comparison,  // kids: a, b, c ...; names: the operators between them
-  conditional, // kids: condition, then, otherwise (may be null)
+  literal,      // value
+  name,         // text
+  list,         // kids
+  dict,         // kids: key, value, key, value, ...
+  attribute,    // kids: object; text
+  index,        // kids: object, index
+  slice,        // kids: object, start, stop, step (each may be null)
+  call,         // kids: callee, positional ...; named
+  filter,       // kids: input, positional ...; named; text
+  test,         // kids: input, positional ...; text
+  unary,        // kids: operand; text: "-", "+", "not"
+  chain,        // kids: a, b, c ..., from the left; names: the operators between them, + - * / // % ** ~ and or
+  comparison,   // kids: a, b, c ...; names: the operators between them
+  conditional,  // kids: condition, then, otherwise (may be null)
   // Statements
-  text_out,    // text
-  output,      // kids: expression
-  branches,    // kids: condition, body, condition, body, ..., and perhaps a last body
-  loop,        // kids: iterable, filter (may be null), body, else body (may be null); names: targets
-  set,         // kids: value; names: targets; or text "object.attribute" in names[0], names[1] with `flag`
-  set_block,   // kids: body, then filters' expression or null; names[0]: target
-  macro,       // kids: body; named: parameters and defaults (may be null); text: name
-  body,        // kids: statements
+  text_out,   // text
+  output,     // kids: expression
+  branches,   // kids: condition, body, condition, body, ..., and perhaps a last body
+  loop,       // kids: iterable, filter (may be null), body, else body (may be null); names: targets
+  set,        // kids: value; names: targets; or text "object.attribute" in names[0], names[1] with `flag`
+  set_block,  // kids: body, then filters' expression or null; names[0]: target
+  macro,      // kids: body; named: parameters and defaults (may be null); text: name
+  body,       // kids: statements
   break_loop,
   continue_loop,
 };

@@ -24,9 +24,12 @@ Error no_operation(const std::string& op, const Value& a, const Value& b) {
 Result<Value> integer_arithmetic(const std::string& op, int64_t a, int64_t b) {
   int64_t r = 0;
   bool overflow = false;
-  if (op == "+") overflow = __builtin_add_overflow(a, b, &r);
-  else if (op == "-") overflow = __builtin_sub_overflow(a, b, &r);
-  else if (op == "*") overflow = __builtin_mul_overflow(a, b, &r);
+  if (op == "+")
+    overflow = __builtin_add_overflow(a, b, &r);
+  else if (op == "-")
+    overflow = __builtin_sub_overflow(a, b, &r);
+  else if (op == "*")
+    overflow = __builtin_mul_overflow(a, b, &r);
   else if (op == "//" || op == "%") {
     if (b == 0) return bad_input("division by zero");
     if (b == -1) {
@@ -110,7 +113,8 @@ Result<Value> string_method(const std::string& s, const std::string& name, const
     DQ_TRY(const int64_t limit, integer_argument(args, 1, "maxsplit", -1));
     if (separator && separator->empty()) return bad_input("split with an empty separator");
     Items items;
-    for (std::string& part : split(s, separator.value_or(""), limit, name == "rsplit")) items.emplace_back(std::move(part));
+    for (std::string& part : split(s, separator.value_or(""), limit, name == "rsplit"))
+      items.emplace_back(std::move(part));
     return make_list(std::move(items), budget);
   }
   if (name == "replace") {
@@ -152,8 +156,8 @@ Result<Value> dict_method(const Value& object, const std::string& name, const Ar
   return make_list(std::move(items), budget);
 }
 
-constexpr std::string_view kStringMethods[] = {"strip", "lstrip", "rstrip", "split", "rsplit", "startswith",
-                                               "endswith", "replace", "upper", "lower", "capitalize", "title"};
+constexpr std::string_view kStringMethods[] = {"strip",    "lstrip",  "rstrip", "split", "rsplit",     "startswith",
+                                               "endswith", "replace", "upper",  "lower", "capitalize", "title"};
 constexpr std::string_view kDictMethods[] = {"get", "keys", "values", "items"};
 constexpr std::string_view kFunctions[] = {"raise_exception", "namespace", "range", "dict"};
 
@@ -172,7 +176,8 @@ const Value* Arguments::get(size_t i, std::string_view name) const {
 }
 
 Result<void> Arguments::check(std::string_view what, size_t max, std::initializer_list<std::string_view> names) const {
-  if (positional.size() > max) return bad_input("'{}' takes at most {} arguments, got {}", what, max, positional.size());
+  if (positional.size() > max)
+    return bad_input("'{}' takes at most {} arguments, got {}", what, max, positional.size());
   for (const auto& [key, value] : named)
     if (std::find(names.begin(), names.end(), key) == names.end())
       return bad_input("'{}' has an argument '{}' that this build cannot read", what, one_line(key, 60));

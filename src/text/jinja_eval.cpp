@@ -11,9 +11,7 @@ namespace {
 constexpr int kMaxDepth = 300;
 constexpr size_t kMaxScopes = 200;
 
-Error undefined_error(const Value& v) {
-  return bad_input("'{}' is undefined", one_line(v.as<Undefined>()->name, 60));
-}
+Error undefined_error(const Value& v) { return bad_input("'{}' is undefined", one_line(v.as<Undefined>()->name, 60)); }
 
 }  // namespace
 
@@ -34,7 +32,8 @@ Result<Evaluator::Flow> Evaluator::body(const Node& n, std::string& out) {
 Result<Evaluator::Flow> Evaluator::execute(const Node& n, std::string& out) {
   if (depth_ >= kMaxDepth) return bad_input("line {}: statements and macros nested too deeply", n.line);
   ++depth_;
-  Result<Flow> flow = budget_.spend(1) ? execute_kind(n, out) : Result<Flow>(bad_input("the template takes too many steps"));
+  Result<Flow> flow =
+      budget_.spend(1) ? execute_kind(n, out) : Result<Flow>(bad_input("the template takes too many steps"));
   --depth_;
   return flow;
 }
@@ -69,14 +68,16 @@ Result<Evaluator::Flow> Evaluator::execute_kind(const Node& n, std::string& out)
   }
 }
 
-Result<void> Evaluator::bind(const std::vector<std::string>& names, const Value& v, std::map<std::string, Value>& scope) {
+Result<void> Evaluator::bind(const std::vector<std::string>& names, const Value& v,
+                             std::map<std::string, Value>& scope) {
   if (names.size() == 1) {
     scope[names[0]] = v;
     return {};
   }
   const Items* items = v.list();
   if (!items || items->size() != names.size())
-    return bad_input("expected {} values to unpack, got {}", names.size(), items ? std::to_string(items->size()) : type_name(v));
+    return bad_input("expected {} values to unpack, got {}", names.size(),
+                     items ? std::to_string(items->size()) : type_name(v));
   for (size_t i = 0; i < names.size(); ++i) scope[names[i]] = (*items)[i];
   return {};
 }
@@ -105,9 +106,15 @@ Result<Evaluator::Flow> Evaluator::loop(const Node& n, std::string& out) {
       if (k < 0 || k >= count) return Undefined{"loop.previtem or loop.nextitem"};
       return (*items)[static_cast<size_t>(k)];
     };
-    Entries fields = {{"index", i + 1},       {"index0", i},          {"first", i == 0},
-                      {"last", i + 1 == count}, {"length", count},      {"revindex", count - i},
-                      {"revindex0", count - i - 1}, {"previtem", at(i - 1)}, {"nextitem", at(i + 1)}};
+    Entries fields = {{"index", i + 1},
+                      {"index0", i},
+                      {"first", i == 0},
+                      {"last", i + 1 == count},
+                      {"length", count},
+                      {"revindex", count - i},
+                      {"revindex0", count - i - 1},
+                      {"previtem", at(i - 1)},
+                      {"nextitem", at(i + 1)}};
     auto info = make_dict(std::move(fields), budget_);
     if (!info) return located(info.error());
     scopes_.push_back({{"loop", *std::move(info)}});
@@ -129,7 +136,8 @@ Result<void> Evaluator::set(const Node& n) {
   const Value target = look_up(n.names[0]);
   const auto* ns = target.as<std::shared_ptr<Namespace>>();
   if (!ns) return bad_input("line {}: cannot set an attribute of '{}', which is not a namespace", n.line, n.names[0]);
-  if (v.as<std::shared_ptr<Namespace>>()) return bad_input("line {}: a namespace inside a namespace is not supported", n.line);
+  if (v.as<std::shared_ptr<Namespace>>())
+    return bad_input("line {}: a namespace inside a namespace is not supported", n.line);
   (*ns)->attributes[n.names[1]] = v;
   return {};
 }
@@ -282,10 +290,12 @@ Result<Value> Evaluator::eval_call(const Node& n) {
       DQ_TRY(const Arguments args, arguments(n));
       return call_method(object, callee.text, args, budget_);
     }
-    return bad_input("the method '{}' of a {} is one that this build cannot read", one_line(callee.text, 60), type_name(object));
+    return bad_input("the method '{}' of a {} is one that this build cannot read", one_line(callee.text, 60),
+                     type_name(object));
   }
   DQ_TRY(const Value f, eval(callee));
-  if (f.undefined()) return bad_input("the function '{}' is one that this build cannot read", one_line(f.as<Undefined>()->name, 60));
+  if (f.undefined())
+    return bad_input("the function '{}' is one that this build cannot read", one_line(f.as<Undefined>()->name, 60));
   const auto* function = f.as<Function>();
   if (!function) return bad_input("a {} cannot be called", type_name(f));
   DQ_TRY(const Arguments args, arguments(n));
@@ -294,7 +304,8 @@ Result<Value> Evaluator::eval_call(const Node& n) {
 
 Result<Value> Evaluator::call_macro(const Node& macro, const Arguments& args) {
   if (args.positional.size() > macro.named.size())
-    return bad_input("the macro '{}' takes {} arguments, got {}", macro.text, macro.named.size(), args.positional.size());
+    return bad_input("the macro '{}' takes {} arguments, got {}", macro.text, macro.named.size(),
+                     args.positional.size());
   // A macro sees the template's own variables and its arguments, not those of its caller.
   std::vector<std::map<std::string, Value>> caller;
   caller.push_back({});
@@ -310,8 +321,10 @@ Result<Value> Evaluator::call_macro(const Node& macro, const Arguments& args) {
       v = *given;
     } else if (fallback) {
       auto r = eval(*fallback);
-      if (!r) flow = r.error();
-      else v = *std::move(r);
+      if (!r)
+        flow = r.error();
+      else
+        v = *std::move(r);
     }
     scopes_.back()[name] = std::move(v);
   }

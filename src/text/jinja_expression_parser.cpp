@@ -16,8 +16,8 @@ Error ExpressionParser::error(std::string_view what) const { return bad_input("l
 
 Error ExpressionParser::unexpected(std::string_view expected) const {
   const Token& t = peek();
-  const std::string got = t.kind == TokenKind::end         ? "the end of the template"
-                          : t.kind == TokenKind::block_end ? "%}"
+  const std::string got = t.kind == TokenKind::end          ? "the end of the template"
+                          : t.kind == TokenKind::block_end  ? "%}"
                           : t.kind == TokenKind::output_end ? "}}"
                                                             : "'" + one_line(t.text, 40) + "'";
   return error(fmt::format("expected {}, got {}", expected, got));
@@ -140,10 +140,14 @@ Parsed ExpressionParser::primary() {
   switch (t.kind) {
     case TokenKind::name: {
       const std::string& s = t.text;
-      if (s == "true" || s == "True") n->value = true;
-      else if (s == "false" || s == "False") n->value = false;
-      else if (s == "none" || s == "None") n->value = None{};
-      else n = make(Kind::name, s);
+      if (s == "true" || s == "True")
+        n->value = true;
+      else if (s == "false" || s == "False")
+        n->value = false;
+      else if (s == "none" || s == "None")
+        n->value = None{};
+      else
+        n = make(Kind::name, s);
       take();
       return n;
     }
@@ -281,7 +285,8 @@ Parsed ExpressionParser::filters(NodePtr node) {
     if (accept_op("|")) {
       NodePtr f = make(Kind::filter);
       DQ_TRY(f->text, identifier());
-      if (!known_filter(f->text)) return error(fmt::format("the filter '{}' is one that this build cannot read", one_line(f->text, 60)));
+      if (!known_filter(f->text))
+        return error(fmt::format("the filter '{}' is one that this build cannot read", one_line(f->text, 60)));
       f->kids.push_back(std::move(node));
       if (at_op("(")) DQ_CHECK(arguments(*f));
       node = std::move(f);
@@ -304,11 +309,14 @@ Parsed ExpressionParser::test(NodePtr input) {
   const bool negated = accept_name("not");
   NodePtr t = make(Kind::test);
   DQ_TRY(t->text, identifier());
-  if (!known_test(t->text)) return error(fmt::format("the test '{}' is one that this build cannot read", one_line(t->text, 60)));
+  if (!known_test(t->text))
+    return error(fmt::format("the test '{}' is one that this build cannot read", one_line(t->text, 60)));
   t->kids.push_back(std::move(input));
   const TokenKind kind = peek().kind;
-  const bool operand = kind == TokenKind::string || kind == TokenKind::integer || kind == TokenKind::number || at_op("[") || at_op("{") ||
-                       (kind == TokenKind::name && !at_name("else") && !at_name("or") && !at_name("and") && !at_name("if") && !at_name("in") && !at_name("not") && !at_name("is"));
+  const bool operand = kind == TokenKind::string || kind == TokenKind::integer || kind == TokenKind::number ||
+                       at_op("[") || at_op("{") ||
+                       (kind == TokenKind::name && !at_name("else") && !at_name("or") && !at_name("and") &&
+                        !at_name("if") && !at_name("in") && !at_name("not") && !at_name("is"));
   if (at_op("(")) {
     DQ_CHECK(arguments(*t));
   } else if (operand) {

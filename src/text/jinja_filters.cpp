@@ -35,8 +35,10 @@ Result<Value> to_integer(const Value& v, const Arguments& args) {
     const std::string s = strip(*v.string(), {}, true, true);
     const char *begin = s.data() + (!s.empty() && s[0] == '+' ? 1 : 0), *end = s.data() + s.size();
     int64_t i = 0;
-    if (const auto r = std::from_chars(begin, end, i); r.ec == std::errc() && r.ptr == end && begin != end) return Value(i);
-    if (const auto r = std::from_chars(begin, end, d); r.ec != std::errc() || r.ptr != end || begin == end) return fallback;
+    if (const auto r = std::from_chars(begin, end, i); r.ec == std::errc() && r.ptr == end && begin != end)
+      return Value(i);
+    if (const auto r = std::from_chars(begin, end, d); r.ec != std::errc() || r.ptr != end || begin == end)
+      return fallback;
   } else {
     return fallback;
   }
@@ -88,11 +90,13 @@ Result<Value> reversed(const Value& v, Budget& budget) {
   return Value(std::move(out));
 }
 
-constexpr std::string_view kFilters[] = {"trim", "tojson", "length", "count", "upper", "lower", "capitalize", "title", "replace",
-                                         "default", "d", "first", "last", "join", "string", "int", "list", "safe", "items", "reverse"};
-constexpr std::string_view kTests[] = {"defined", "undefined", "none", "string", "mapping", "iterable", "sequence", "number", "integer",
-                                       "float", "boolean", "true", "false", "callable", "odd", "even", "divisibleby", "in",
-                                       "eq", "equalto", "ne"};
+constexpr std::string_view kFilters[] = {"trim",   "tojson",  "length",  "count", "upper", "lower",  "capitalize",
+                                         "title",  "replace", "default", "d",     "first", "last",   "join",
+                                         "string", "int",     "list",    "safe",  "items", "reverse"};
+constexpr std::string_view kTests[] = {"defined",  "undefined", "none",    "string", "mapping",     "iterable",
+                                       "sequence", "number",    "integer", "float",  "boolean",     "true",
+                                       "false",    "callable",  "odd",     "even",   "divisibleby", "in",
+                                       "eq",       "equalto",   "ne"};
 
 template <class Table>
 bool among(const Table& table, std::string_view name) {

@@ -15,8 +15,9 @@ bool blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool digit(char c) { return c >= '0' && c <= '9'; }
 bool name_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-constexpr std::array<std::string_view, 24> kOperators = {"**", "//", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~",
-                                                         "[",  "]",  "(",  ")",  "{",  "}",  ">", "<", "=", ".", ":", "|"};
+constexpr std::array<std::string_view, 24> kOperators = {"**", "//", "==", "!=", ">=", "<=", "+", "-",
+                                                         "*",  "/",  "%",  "~",  "[",  "]",  "(", ")",
+                                                         "{",  "}",  ">",  "<",  "=",  ".",  ":", "|"};
 
 // Line breaks as \n; one at the very end does not count.
 std::string normalized(std::string_view in) {
@@ -48,14 +49,16 @@ class Lexer {
   bool at(std::string_view t) const { return s_.substr(i_, t.size()) == t; }
   void push(TokenKind kind, std::string text) { out_.push_back({kind, std::move(text), line_}); }
   void advance(size_t n) {
-    line_ += static_cast<int>(std::count(s_.begin() + static_cast<std::ptrdiff_t>(i_), s_.begin() + static_cast<std::ptrdiff_t>(i_ + n), '\n'));
+    line_ += static_cast<int>(std::count(s_.begin() + static_cast<std::ptrdiff_t>(i_),
+                                         s_.begin() + static_cast<std::ptrdiff_t>(i_ + n), '\n'));
     i_ += n;
   }
 
   Result<void> text_and_tag() {
     size_t tag = i_;
     for (; tag < s_.size(); ++tag)
-      if (s_[tag] == '{' && tag + 1 < s_.size() && (s_[tag + 1] == '{' || s_[tag + 1] == '%' || s_[tag + 1] == '#')) break;
+      if (s_[tag] == '{' && tag + 1 < s_.size() && (s_[tag + 1] == '{' || s_[tag + 1] == '%' || s_[tag + 1] == '#'))
+        break;
     std::string_view text = s_.substr(i_, tag - i_);
     if (tag >= s_.size()) {
       if (!text.empty()) push(TokenKind::text, std::string(text));
@@ -68,7 +71,8 @@ class Lexer {
     } else if (sign != '+' && kind != '{') {  // lstrip_blocks
       const size_t newline = text.rfind('\n');
       const size_t begin = newline == std::string_view::npos ? 0 : newline + 1;
-      if ((begin > 0 || line_starting_) && std::all_of(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end(), blank))
+      if ((begin > 0 || line_starting_) &&
+          std::all_of(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end(), blank))
         text = text.substr(0, begin);
     }
     if (!text.empty()) push(TokenKind::text, std::string(text));

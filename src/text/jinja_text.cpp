@@ -63,7 +63,9 @@ std::string strip(std::string_view s, const std::optional<std::string>& chars, b
   std::vector<char32_t> set;
   if (chars)
     for (const Char& c : characters(*chars)) set.push_back(c.code);
-  const auto goes = [&](char32_t c) { return chars ? std::find(set.begin(), set.end(), c) != set.end() : python_space(c); };
+  const auto goes = [&](char32_t c) {
+    return chars ? std::find(set.begin(), set.end(), c) != set.end() : python_space(c);
+  };
   size_t begin = 0, end = s.size();
   while (left && begin < end) {
     size_t i = begin;

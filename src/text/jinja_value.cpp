@@ -32,12 +32,18 @@ void append_repr(std::string& out, const std::string& s) {
   const char quote = s.find('\'') != std::string::npos && s.find('"') == std::string::npos ? '"' : '\'';
   out += quote;
   for (const char c : s) {
-    if (c == quote || c == '\\') (out += '\\') += c;
-    else if (c == '\n') out += "\\n";
-    else if (c == '\r') out += "\\r";
-    else if (c == '\t') out += "\\t";
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
-    else out += c;
+    if (c == quote || c == '\\')
+      (out += '\\') += c;
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '\r')
+      out += "\\r";
+    else if (c == '\t')
+      out += "\\t";
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
+    else
+      out += c;
   }
   out += quote;
 }
@@ -101,8 +107,10 @@ Result<Value> make_dict(Entries entries, Budget& budget) {
   for (auto& [key, value] : entries) {
     DQ_TRY(depth, depth_with(depth, value));
     const auto same = std::find_if(unique.begin(), unique.end(), [&k = key](const auto& e) { return e.first == k; });
-    if (same != unique.end()) same->second = std::move(value);
-    else unique.emplace_back(std::move(key), std::move(value));
+    if (same != unique.end())
+      same->second = std::move(value);
+    else
+      unique.emplace_back(std::move(key), std::move(value));
   }
   return Value(std::make_shared<const Dict>(Dict{depth, std::move(unique)}));
 }
@@ -117,8 +125,8 @@ bool truthy(const Value& v) {
 }
 
 const char* type_name(const Value& v) {
-  static constexpr const char* names[] = {"undefined value", "None", "bool", "int", "float", "string",
-                                          "list", "dict", "namespace", "function"};
+  static constexpr const char* names[] = {"undefined value", "None", "bool", "int",       "float",
+                                          "string",          "list", "dict", "namespace", "function"};
   return names[v.index()];
 }
 
@@ -163,11 +171,16 @@ Result<int> compare(const Value& a, const Value& b, Budget& budget) {
 
 Result<void> append_text(std::string& out, const Value& v, bool quoted, Budget& budget) {
   const size_t before = out.size();
-  if (v.none()) out += "None";
-  else if (const bool* b = v.as<bool>()) out += *b ? "True" : "False";
-  else if (const auto* i = v.as<int64_t>()) out += fmt::format("{}", *i);
-  else if (const auto* d = v.as<double>()) out += python_float(*d);
-  else if (const std::string* s = v.string()) quoted ? append_repr(out, *s) : void(out += *s);
+  if (v.none())
+    out += "None";
+  else if (const bool* b = v.as<bool>())
+    out += *b ? "True" : "False";
+  else if (const auto* i = v.as<int64_t>())
+    out += fmt::format("{}", *i);
+  else if (const auto* d = v.as<double>())
+    out += python_float(*d);
+  else if (const std::string* s = v.string())
+    quoted ? append_repr(out, *s) : void(out += *s);
   else if (const Items* items = v.list()) {
     out += '[';
     for (size_t k = 0; k < items->size(); ++k) {
@@ -202,10 +215,14 @@ Result<void> append_json(std::string& out, const Value& v, int indent, int level
     if (indent >= 0) out.append("\n").append(static_cast<size_t>(indent) * static_cast<size_t>(depth), ' ');
   };
   const char* comma = indent >= 0 ? "," : ", ";
-  if (v.none()) out += "null";
-  else if (const bool* b = v.as<bool>()) out += *b ? "true" : "false";
-  else if (v.is_number()) DQ_CHECK(append_text(out, v, false, budget));
-  else if (const std::string* s = v.string()) append_json_string(out, *s);
+  if (v.none())
+    out += "null";
+  else if (const bool* b = v.as<bool>())
+    out += *b ? "true" : "false";
+  else if (v.is_number())
+    DQ_CHECK(append_text(out, v, false, budget));
+  else if (const std::string* s = v.string())
+    append_json_string(out, *s);
   else if (const Items* items = v.list()) {
     out += '[';
     for (size_t k = 0; k < items->size(); ++k) {

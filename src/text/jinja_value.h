@@ -1,5 +1,5 @@
-// Values of the template interpreter. Containers never change once made and nest to a fixed depth, so neither cycles nor
-// deep recursion can come up; a namespace is the one thing that changes, and it cannot be put into a container.
+// Values of the template interpreter. Containers never change once made and nest to a fixed depth, so neither cycles
+// nor deep recursion can come up; a namespace is the one thing that changes, and it cannot be put into a container.
 #pragma once
 #include <cstdint>
 #include <map>

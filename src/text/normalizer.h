@@ -7,8 +7,8 @@
 
 namespace danqing {
 
-/// Canonical composition (Unicode annex 15) of valid UTF-8, in time n log n whatever the combining marks; marks that are
-/// newer than Unicode 9 keep their place, as in the reference.
+/// Canonical composition (Unicode annex 15) of valid UTF-8, in time n log n whatever the combining marks; marks that
+/// are newer than Unicode 9 keep their place, as in the reference.
 Result<std::string> to_nfc(std::string_view text);
 
 class Normalizer {

@@ -52,8 +52,9 @@ Result<PostProcessor> PostProcessor::from_json(const Json* j, int32_t vocab_size
   if (type == "ByteLevel") return p;  // adjusts offsets only
   if (type == "TemplateProcessing") return from_template(o, vocab_size);
   if (type != "Sequence")
-    return bad_input("[tokenizer] {}: expected TemplateProcessing, ByteLevel or Sequence, got {}, which this build cannot read",
-                     o.where(), one_line(type));
+    return bad_input(
+        "[tokenizer] {}: expected TemplateProcessing, ByteLevel or Sequence, got {}, which this build cannot read",
+        o.where(), one_line(type));
   const Json* parts = o.get("processors");
   if (!parts || !parts->is_array()) return bad_input("[tokenizer] {}: expected a list 'processors'", o.where());
   for (const Json& part : *parts) {

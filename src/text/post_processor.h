@@ -10,8 +10,9 @@ namespace danqing {
 struct PostProcessor {
   TokenIds before, after;
 
-  /// `j` may be null. TemplateProcessing (its `single` template), ByteLevel and Sequence. Error: another kind, a template
-  /// that uses the text not exactly once, a special token that it does not define, an id outside [0, vocab_size).
+  /// `j` may be null. TemplateProcessing (its `single` template), ByteLevel and Sequence. Error: another kind, a
+  /// template that uses the text not exactly once, a special token that it does not define, an id outside [0,
+  /// vocab_size).
   static Result<PostProcessor> from_json(const Json* j, int32_t vocab_size, const std::string& where);
 };
 

@@ -11,8 +11,7 @@ namespace danqing {
 namespace {
 
 // How ByteLevel cuts when it is told to (GPT-2's pattern).
-constexpr const char* kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 struct Part {
   Span span;
@@ -123,8 +122,8 @@ Result<void> PreTokenizer::add(const Json& j, const std::string& where) {
       DQ_TRY(step.regex, Regex::compile(kGpt2Pattern, false, where));
     }
   } else {
-    return bad_input("[tokenizer] {}: expected Sequence, Split or ByteLevel, got {}, which this build cannot read", where,
-                     one_line(type));
+    return bad_input("[tokenizer] {}: expected Sequence, Split or ByteLevel, got {}, which this build cannot read",
+                     where, one_line(type));
   }
   steps_.push_back(std::move(step));
   return {};

@@ -11,8 +11,8 @@
 namespace danqing {
 namespace {
 
-constexpr uint32_t kFirstLimit = 20000;          // ordinary matches need less; long runs escalate
-constexpr uint64_t kBudget = 20'000'000;         // backtracking steps for failed attempts, plus kBudgetPerByte
+constexpr uint32_t kFirstLimit = 20000;   // ordinary matches need less; long runs escalate
+constexpr uint64_t kBudget = 20'000'000;  // backtracking steps for failed attempts, plus kBudgetPerByte
 constexpr uint64_t kBudgetPerByte = 64;
 constexpr uint32_t kHeapKiB = 64 * 1024;
 constexpr size_t kJitStack = 4u << 20;
@@ -25,7 +25,8 @@ std::string pcre2_message(int code) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Regex>> Regex::compile(const std::string& pattern, bool literal, const std::string& where) {
+Result<std::shared_ptr<const Regex>> Regex::compile(const std::string& pattern, bool literal,
+                                                    const std::string& where) {
   if (pattern.size() > 65536)
     return bad_input("[tokenizer] {}: expected a pattern of at most 65536 bytes, got {}", where, pattern.size());
   std::string translated = pattern;
@@ -37,8 +38,8 @@ Result<std::shared_ptr<const Regex>> Regex::compile(const std::string& pattern, 
   if (!context) return fail(ErrorCode::failed, "[tokenizer] {}: out of memory for a regular expression", where);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   // Ruby's ^ and $ are line anchors always.
-  const uint32_t options = literal ? PCRE2_UTF | PCRE2_LITERAL
-                                   : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+  const uint32_t options =
+      literal ? PCRE2_UTF | PCRE2_LITERAL : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
   int code = 0;
   PCRE2_SIZE offset = 0;
   pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(), options,

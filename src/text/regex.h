@@ -15,7 +15,8 @@ struct Span {
   size_t size() const { return end - begin; }
 };
 
-/// The pattern in PCRE2's syntax with the meaning that Oniguruma gives it (white space, word and digit classes, scripts,
+/// The pattern in PCRE2's syntax with the meaning that Oniguruma gives it (white space, word and digit classes,
+/// scripts,
 /// `(?m)`, `{,n}`). Error: constructs whose meaning differs and that have no translation. `where` names the source.
 Result<std::string> regex_from_oniguruma(std::string_view pattern, const std::string& where);
 
@@ -23,7 +24,8 @@ Result<std::string> regex_from_oniguruma(std::string_view pattern, const std::st
 class Regex {
  public:
   /// `literal`: the pattern is plain text to look for.
-  static Result<std::shared_ptr<const Regex>> compile(const std::string& pattern, bool literal, const std::string& where);
+  static Result<std::shared_ptr<const Regex>> compile(const std::string& pattern, bool literal,
+                                                      const std::string& where);
   ~Regex();
   Regex(const Regex&) = delete;
   Regex& operator=(const Regex&) = delete;

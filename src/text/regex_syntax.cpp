@@ -80,8 +80,9 @@ class Translator {
 
  private:
   Error unsupported(std::string_view what) const {
-    return bad_input("[tokenizer] {}: regular expression construct {} is one that this build cannot read (byte {} of '{}')",
-                     where_, one_line(what), i_, one_line(in_));
+    return bad_input(
+        "[tokenizer] {}: regular expression construct {} is one that this build cannot read (byte {} of '{}')", where_,
+        one_line(what), i_, one_line(in_));
   }
   bool at(std::string_view s) const { return in_.substr(i_, s.size()) == s; }
 
@@ -151,7 +152,8 @@ class Translator {
     for (const char c : name)
       if (c != ' ' && c != '_' && c != '-') key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     std::string translated(name);
-    const auto known = std::find_if(kLongNames.begin(), kLongNames.end(), [&](const LongName& n) { return n.name == key; });
+    const auto known =
+        std::find_if(kLongNames.begin(), kLongNames.end(), [&](const LongName& n) { return n.name == key; });
     if (std::find(kCategories.begin(), kCategories.end(), key) != kCategories.end()) {
       translated = key;
       translated[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(key[0])));

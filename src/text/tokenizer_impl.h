@@ -17,7 +17,7 @@ struct Tokenizer::Impl {
   Bpe bpe;
   AddedTokens added;
   PostProcessor post;
-  bool byte_level_decoder = false;      // otherwise tokens are joined with spaces
+  bool byte_level_decoder = false;  // otherwise tokens are joined with spaces
   bool split_special_tokens = false;
   bool truncate_left = false;
   std::optional<int64_t> max_length;

@@ -80,7 +80,9 @@ class Handler {
     }
     return true;
   }
-  bool parse_error(size_t, const std::string&, const Json::exception& e) { return stop(std::string("not valid JSON (") + e.what() + ")"); }
+  bool parse_error(size_t, const std::string&, const Json::exception& e) {
+    return stop(std::string("not valid JSON (") + e.what() + ")");
+  }
 
  private:
   enum class Mode { document, vocab, merges, pair };
@@ -93,7 +95,8 @@ class Handler {
     return mode_ == Mode::vocab ? stop("model.vocab expected an integer for the token '" + key_ + "'") : bad_merge();
   }
   bool bad_merge() {
-    return stop("model.merges expected two texts (\"a b\" or [\"a\", \"b\"]) at merge " + std::to_string(out_.bpe.merges.size()));
+    return stop("model.merges expected two texts (\"a b\" or [\"a\", \"b\"]) at merge " +
+                std::to_string(out_.bpe.merges.size()));
   }
   bool in_model() const { return stack_.size() == 2 && model_ == stack_.back(); }
 
@@ -123,7 +126,8 @@ class Handler {
 
   bool token(int64_t id) {
     std::vector<char>& text = out_.bpe.token_text;
-    if (key_.size() > kMaxTokenBytes) return stop("model.vocab has a token of " + std::to_string(key_.size()) + " bytes");
+    if (key_.size() > kMaxTokenBytes)
+      return stop("model.vocab has a token of " + std::to_string(key_.size()) + " bytes");
     out_.bpe.tokens.push_back({text.size(), static_cast<uint32_t>(key_.size()), id});
     text.insert(text.end(), key_.begin(), key_.end());
     return true;
@@ -165,7 +169,8 @@ Result<TokenizerJson> parse_tokenizer_json(std::string_view text, const std::str
   } catch (const std::exception& e) {
     return bad_input("[tokenizer] {}: {}", where, one_line(e.what(), 200));
   }
-  return bad_input("[tokenizer] {}: {}", where, handler.error.empty() ? "not valid JSON" : one_line(handler.error, 200));
+  return bad_input("[tokenizer] {}: {}", where,
+                   handler.error.empty() ? "not valid JSON" : one_line(handler.error, 200));
 }
 
 }  // namespace danqing

@@ -9,7 +9,7 @@
 namespace danqing {
 
 struct TokenizerJson {
-  Json rest;        ///< the document without model.vocab and model.merges
+  Json rest;  ///< the document without model.vocab and model.merges
   BpeSource bpe;
 };
 

@@ -26,7 +26,8 @@ Result<bool> is_byte_level_decoder(const Json* j, const std::string& where) {
   if (type == "Fuse") return false;
   const Json* parts = o.get("decoders");
   if (type != "Sequence" || !parts || !parts->is_array())
-    return bad_input("[tokenizer] {}: expected ByteLevel or a Sequence with it, got {}, which this build cannot read", o.where(), one_line(type));
+    return bad_input("[tokenizer] {}: expected ByteLevel or a Sequence with it, got {}, which this build cannot read",
+                     o.where(), one_line(type));
   bool byte_level = false;
   for (const Json& part : *parts) {
     DQ_TRY(const bool inner, is_byte_level_decoder(&part, where));
@@ -72,7 +73,8 @@ Result<std::optional<int64_t>> max_length(const JsonObject& config) {
   if (!j) return std::optional<int64_t>();
   const double value = j->is_number() ? j->get<double>() : 0;
   if (!(value >= 1) || value != std::floor(value))
-    return bad_input("[tokenizer] {}: model_max_length expected a positive integer, got {}", config.where(), dump_json(*j).substr(0, 60));
+    return bad_input("[tokenizer] {}: model_max_length expected a positive integer, got {}", config.where(),
+                     dump_json(*j).substr(0, 60));
   if (value >= 9e18) return std::optional<int64_t>();  // how transformers writes "no limit"
   return std::optional<int64_t>(static_cast<int64_t>(value));
 }
@@ -92,7 +94,8 @@ class TokenizerConfigReader {
     DQ_TRY(impl_.split_special_tokens, config_.boolean("split_special_tokens", false));
     DQ_TRY(const std::string side, config_.string("truncation_side", "right"));
     if (side != "left" && side != "right")
-      return bad_input("[tokenizer] {}: truncation_side expected left or right, got '{}'", config_.where(), one_line(side));
+      return bad_input("[tokenizer] {}: truncation_side expected left or right, got '{}'", config_.where(),
+                       one_line(side));
     impl_.truncate_left = side == "left";
     return begin_and_end();
   }

@@ -1,4 +1,5 @@
-// UTF-8 as text from outside has it: decoding that survives any bytes, and the few character classes that added tokens need.
+// UTF-8 as text from outside has it: decoding that survives any bytes, and the few character classes that added tokens
+// need.
 #pragma once
 #include <cstddef>
 #include <string>

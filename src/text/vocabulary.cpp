@@ -22,7 +22,9 @@ Result<Vocabulary> Vocabulary::build(BpeSource& source, const std::string& where
   for (const BpeSource::Token& t : source.tokens) {
     const std::string_view text(v.texts_.data() + t.begin, t.size);
     std::string_view& slot = v.by_id_[static_cast<size_t>(t.id)];
-    if (slot.data()) return bad_input("[tokenizer] {}: the tokens '{}' and '{}' have the same id {}", where, one_line(slot), one_line(text), t.id);
+    if (slot.data())
+      return bad_input("[tokenizer] {}: the tokens '{}' and '{}' have the same id {}", where, one_line(slot),
+                       one_line(text), t.id);
     slot = text;
     if (!v.by_text_.emplace(text, static_cast<int32_t>(t.id)).second)
       return bad_input("[tokenizer] {}: the token '{}' is in the vocabulary twice", where, one_line(text));
@@ -35,6 +37,8 @@ int32_t Vocabulary::id_of(std::string_view token) const {
   return it == by_text_.end() ? -1 : it->second;
 }
 
-std::string_view Vocabulary::text(int32_t id) const { return has(id) ? by_id_[static_cast<size_t>(id)] : std::string_view(); }
+std::string_view Vocabulary::text(int32_t id) const {
+  return has(id) ? by_id_[static_cast<size_t>(id)] : std::string_view();
+}
 
 }  // namespace danqing

@@ -33,8 +33,8 @@ class Vocabulary {
  public:
   /// Takes the token texts of `source`. Error: an id negative, too large or used twice, a text twice.
   static Result<Vocabulary> build(BpeSource& source, const std::string& where);
-  int32_t id_of(std::string_view token) const;     ///< -1 if unknown
-  std::string_view text(int32_t id) const;         ///< empty if unknown
+  int32_t id_of(std::string_view token) const;  ///< -1 if unknown
+  std::string_view text(int32_t id) const;      ///< empty if unknown
   bool has(int32_t id) const { return id >= 0 && id < size() && by_id_[static_cast<size_t>(id)].data() != nullptr; }
   int32_t size() const { return static_cast<int32_t>(by_id_.size()); }  ///< highest id + 1
 

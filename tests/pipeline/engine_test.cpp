@@ -122,7 +122,8 @@ TEST(Engine, an_unknown_device_is_a_usage_error) {
 }
 
 TEST(Engine, low_precision_stays_close) {
-  // f32 and bf16 weights of the mini model round differently; the pictures may differ by a few levels, not in what they show.
+  // f32 and bf16 weights of the mini model round differently; the pictures may differ by a few levels, not in what they
+  // show.
   DQ_ASSERT_OK(const auto exact, Engine::open(mini()));
   DQ_ASSERT_OK(const auto a, exact->generate(small_request()));
   EngineOptions o = mini();

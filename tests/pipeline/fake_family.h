@@ -25,7 +25,9 @@ class FakeFamily final : public ModelFamily {
   SigmaSpacing sigma_spacing() const override { return SigmaSpacing::one_to_zero; }
   const FlowMatchConfig& scheduler() const override { return scheduler_; }
   Shape latent_shape(int width, int height) const override { return {8, height / 16, width / 16}; }
-  int64_t image_seq_len(int width, int height) const override { return static_cast<int64_t>(width / 16) * (height / 16); }
+  int64_t image_seq_len(int width, int height) const override {
+    return static_cast<int64_t>(width / 16) * (height / 16);
+  }
   bool guidance_active(float g) const override { return g > 1.0f; }
 
   Result<Tensor> encode_prompt(const std::string& prompt, const StageControl&) override {

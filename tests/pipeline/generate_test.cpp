@@ -11,8 +11,8 @@ namespace danqing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::FakeFamily;
+using ::testing::HasSubstr;
 
 struct Scenario {
   FakeFamily family;
@@ -151,8 +151,9 @@ TEST(Generate, metadata_can_make_the_picture_again) {
   const auto result = r.go();
   ASSERT_TRUE(result.ok());
   const ImageMetadata& m = result->images[0].metadata;
-  EXPECT_THAT(m.at("parameters"), HasSubstr("夜空下的一只猫\nNegative prompt: snow\nSteps: 4, Sampler: Euler, CFG scale: 4, Seed: 42, "
-                                            "Size: 32x32, Model: fake, Shift: 3"));
+  EXPECT_THAT(m.at("parameters"),
+              HasSubstr("夜空下的一只猫\nNegative prompt: snow\nSteps: 4, Sampler: Euler, CFG scale: 4, Seed: 42, "
+                        "Size: 32x32, Model: fake, Shift: 3"));
   const auto j = parse_json(m.at("danqing"), "metadata");
   ASSERT_TRUE(j.ok());
   EXPECT_EQ((*j)["prompt"].get<std::string>(), "夜空下的一只猫");
@@ -164,9 +165,12 @@ TEST(Generate, dump_names_are_those_of_the_goldens) {
   Scenario r;
   r.request.num_inference_steps = 2;
   std::vector<std::string> names;
-  r.control.dump = [&](const std::string& name, const std::vector<int64_t>&, const std::vector<float>&) { names.push_back(name); };
+  r.control.dump = [&](const std::string& name, const std::vector<int64_t>&, const std::vector<float>&) {
+    names.push_back(name);
+  };
   ASSERT_TRUE(r.go().ok());
-  EXPECT_THAT(names, ElementsAre("init_latents", "sigmas", "timesteps", "step.0.latents", "step.1.latents", "final_latents", "decoded"));
+  EXPECT_THAT(names, ElementsAre("init_latents", "sigmas", "timesteps", "step.0.latents", "step.1.latents",
+                                 "final_latents", "decoded"));
 }
 
 TEST(Generate, progress_counts_steps_and_pictures) {

@@ -12,8 +12,8 @@
 namespace danqing {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::FakeFamily;
+using ::testing::HasSubstr;
 
 GenerateRequest request() {
   GenerateRequest r;
@@ -32,7 +32,10 @@ TEST(Settings, refuses_each_wrong_field_by_name) {
   const Bad cases[] = {
       {"[prompt]", [](GenerateRequest& r) { r.prompts.clear(); }},
       {"[prompt]", [](GenerateRequest& r) { r.prompts[0].assign(kMaxPromptBytes + 1, 'x'); }},
-      {"[negative_prompt]", [](GenerateRequest& r) { r.negative_prompts = {"a", "b"}; }},
+      {"[negative_prompt]",
+       [](GenerateRequest& r) {
+         r.negative_prompts = {"a", "b"};
+       }},
       {"[size] width", [](GenerateRequest& r) { r.width = 100; }},
       {"[size] height", [](GenerateRequest& r) { r.height = 8; }},
       {"[size] width", [](GenerateRequest& r) { r.width = -16; }},
@@ -47,7 +50,10 @@ TEST(Settings, refuses_each_wrong_field_by_name) {
       {"[batch]", [](GenerateRequest& r) { r.images_per_prompt = 0; }},
       {"[batch]", [](GenerateRequest& r) { r.images_per_prompt = kMaxImages + 1; }},
       {"[batch_size]", [](GenerateRequest& r) { r.batch_size = -1; }},
-      {"[seed]", [](GenerateRequest& r) { r.seeds = {1, 2}; }},
+      {"[seed]",
+       [](GenerateRequest& r) {
+         r.seeds = {1, 2};
+       }},
       {"temperature", [](GenerateRequest& r) { r.enhancer = EnhancerMode::on, r.enhance.temperature = std::nanf(""); }},
       {"top_p", [](GenerateRequest& r) { r.enhancer = EnhancerMode::on, r.enhance.top_p = 0.0f; }},
       {"max_new_tokens", [](GenerateRequest& r) { r.enhancer = EnhancerMode::on, r.enhance.max_new_tokens = 0; }},

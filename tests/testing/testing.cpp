@@ -8,9 +8,7 @@
 
 namespace danqing::testing {
 
-std::filesystem::path data(std::string_view relative) {
-  return std::filesystem::path(DANQING_TEST_DATA) / relative;
-}
+std::filesystem::path data(std::string_view relative) { return std::filesystem::path(DANQING_TEST_DATA) / relative; }
 
 std::filesystem::path mini_model() { return std::filesystem::path(DANQING_SOURCE_DIR) / "models/danqing-mini"; }
 
@@ -50,7 +48,8 @@ Difference difference(const Tensor& got, const Tensor& expected) {
 
 ::testing::AssertionResult close(const Tensor& got, const Tensor& expected, double rel_l2) {
   if (got.shape != expected.shape)
-    return ::testing::AssertionFailure() << "shape " << to_string(got.shape) << ", expected " << to_string(expected.shape);
+    return ::testing::AssertionFailure() << "shape " << to_string(got.shape) << ", expected "
+                                         << to_string(expected.shape);
   const Difference d = difference(got, expected);
   auto r = d.rel_l2 <= rel_l2 ? ::testing::AssertionSuccess() : ::testing::AssertionFailure();  // NaN fails
   return r << "relative L2 " << d.rel_l2 << " (tolerance " << rel_l2 << "), max abs " << d.max_abs;

@@ -22,13 +22,15 @@ std::filesystem::path mini_model();
 struct Golden {
   std::shared_ptr<const TensorSource> source;
   Json json;
-  Tensor f32(std::string_view name) const;                   ///< fails the test and returns an empty tensor if absent
+  Tensor f32(std::string_view name) const;  ///< fails the test and returns an empty tensor if absent
   std::vector<int32_t> ids(std::string_view name) const;
   bool has(std::string_view name) const { return source->find(name) != nullptr; }
 };
 Golden golden(std::string_view relative_without_extension);  ///< under fixtures/, e.g. "ernie-tiny/golden/dit_f32"
 
-struct Difference { double max_abs = 0, rel_l2 = 0; };
+struct Difference {
+  double max_abs = 0, rel_l2 = 0;
+};
 Difference difference(const Tensor& got, const Tensor& expected);
 /// Passes when shapes agree, nothing is NaN and rel_l2 <= tolerance.
 ::testing::AssertionResult close(const Tensor& got, const Tensor& expected, double rel_l2);
@@ -48,8 +50,8 @@ class TempDir {
 }  // namespace danqing::testing
 
 /// The value of a Result, or a failed test with its message.
-#define DQ_ASSERT_OK(decl, ...)                                       \
-  auto DQ_TEST_CAT(dq_r_, __LINE__) = (__VA_ARGS__);                  \
+#define DQ_ASSERT_OK(decl, ...)                                                                   \
+  auto DQ_TEST_CAT(dq_r_, __LINE__) = (__VA_ARGS__);                                              \
   ASSERT_TRUE(DQ_TEST_CAT(dq_r_, __LINE__).ok()) << DQ_TEST_CAT(dq_r_, __LINE__).error().message; \
   decl = std::move(DQ_TEST_CAT(dq_r_, __LINE__)).value()
 #define DQ_TEST_CAT2(a, b) a##b

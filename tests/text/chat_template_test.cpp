@@ -28,7 +28,8 @@ TEST(ChatTemplate, Qwen3GoldenTexts) {
 TEST(ChatTemplate, FoundInTheConfigByName) {
   const testing::TempDir dir;
   const auto config = [&](const std::string& text) { return write_file(dir / "tokenizer_config.json", text).ok(); };
-  ASSERT_TRUE(config(R"({"chat_template": [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "{{ messages[0].role }}"}]})"));
+  ASSERT_TRUE(config(
+      R"({"chat_template": [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "{{ messages[0].role }}"}]})"));
   DQ_ASSERT_OK(const ChatTemplate t, ChatTemplate::load(dir.path()));
   DQ_ASSERT_OK(const std::string text, t.render({{"user", "x"}}, {}));
   EXPECT_EQ(text, "user");
@@ -41,8 +42,9 @@ TEST(ChatTemplate, FoundInTheConfigByName) {
 TEST(ChatTemplate, AbsentOrWrong) {
   const testing::TempDir dir;
   EXPECT_FALSE(ChatTemplate::load(dir.path()).ok());
-  for (const char* text : {"{}", "[]", "{", R"({"chat_template": 5})", R"({"chat_template": [{"name": "x", "template": "y"}]})",
-                           R"({"chat_template": [3]})", R"({"chat_template": "{% if %}"})"}) {
+  for (const char* text :
+       {"{}", "[]", "{", R"({"chat_template": 5})", R"({"chat_template": [{"name": "x", "template": "y"}]})",
+        R"({"chat_template": [3]})", R"({"chat_template": "{% if %}"})"}) {
     ASSERT_TRUE(write_file(dir / "tokenizer_config.json", text).ok());
     const auto r = ChatTemplate::load(dir.path());
     ASSERT_FALSE(r.ok()) << text;
@@ -94,15 +96,28 @@ TEST(ChatTemplate, UnreadableTemplatesNameTheConstructAndLine) {
       {"{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}", "too deeply"},
       {"{{ " + std::string(100000, '-') + "1 }}", "too deeply"},
       {"{{ a" + std::string(100000, '.') + " }}", "attribute"},
-      {"{{ a" + [] { std::string s; for (int i = 0; i < 1000; ++i) s += ".b"; return s; }() + " }}", "too many"},
-      {[] { std::string s; for (int i = 0; i < 5000; ++i) s += "{% if a %}"; return s; }(), "too deeply"},
+      {"{{ a" +
+           [] {
+             std::string s;
+             for (int i = 0; i < 1000; ++i) s += ".b";
+             return s;
+           }() +
+           " }}",
+       "too many"},
+      {[] {
+         std::string s;
+         for (int i = 0; i < 5000; ++i) s += "{% if a %}";
+         return s;
+       }(),
+       "too deeply"},
       {std::string(2000000, 'a'), "at most"},
   };
   for (const Bad& c : cases) {
     const auto r = ChatTemplate::parse(c.source, "chat.jinja");
     ASSERT_FALSE(r.ok()) << c.source.substr(0, 100);
     EXPECT_EQ(r.error().message.rfind("[chat template] chat.jinja: ", 0), 0u) << r.error().message;
-    EXPECT_NE(r.error().message.find(c.expected), std::string::npos) << c.source.substr(0, 100) << ": " << r.error().message;
+    EXPECT_NE(r.error().message.find(c.expected), std::string::npos)
+        << c.source.substr(0, 100) << ": " << r.error().message;
     EXPECT_LT(r.error().message.size(), 300u);
   }
 }
@@ -139,7 +154,8 @@ TEST(ChatTemplate, FailuresWhileRendering) {
       {"{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}", "too m"},
       {"{% set n = namespace(s='aaaa') %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}", "bytes"},
       {"{% set n = namespace(s=[1]) %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}", "too much"},
-      {"{% set n = namespace(s=[1]) %}{% for i in range(60) %}{% set n.s = [n.s, n.s] %}{% endfor %}{{ n.s }}", "too m"},
+      {"{% set n = namespace(s=[1]) %}{% for i in range(60) %}{% set n.s = [n.s, n.s] %}{% endfor %}{{ n.s }}",
+       "too m"},
       {"{% set n = namespace(s=[]) %}{% for i in range(999) %}{% set n.s = [n.s] %}{% endfor %}", "nested deeper"},
       {"{{ range(10**9) | length }}", "100000"},
       {"{% set n = namespace(s='a' * 4000) %}{{ n.s.replace('a', n.s).replace('a', n.s) }}", "bytes"},

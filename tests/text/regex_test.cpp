@@ -49,8 +49,8 @@ TEST(Regex, MeansWhatOnigurumaMeans) {
 }
 
 TEST(Regex, RefusesWhatItCannotTranslate) {
-  for (const char* pattern : {"[a[b]]", "[a&&b]", "[[:alpha:]]", "a{2}+", "a{2}?", "(*LIMIT_MATCH=1)a", "[\\W]", "\\u12", "[a", "\\p{", "(?s)a",
-                              "\\", "(", "a**", "(?<=a+)b", "\\p{NoSuchThing}"}) {
+  for (const char* pattern : {"[a[b]]", "[a&&b]", "[[:alpha:]]", "a{2}+", "a{2}?", "(*LIMIT_MATCH=1)a", "[\\W]",
+                              "\\u12", "[a", "\\p{", "(?s)a", "\\", "(", "a**", "(?<=a+)b", "\\p{NoSuchThing}"}) {
     const auto r = Regex::compile(pattern, false, "here");
     ASSERT_FALSE(r.ok()) << pattern;
     EXPECT_NE(r.error().message.find("here"), std::string::npos);
@@ -75,10 +75,10 @@ TEST(Normalizer, ComposesAsTheReference) {
                         {"e\u0301 A\u030a \u212b", "é Å Å"},
                         {"\u1112\u1161\u11ab", "한"},
                         {"\ub00c\u11a7\u11a8", "\ub00c\u11a7\u11a8"},  // U+11A7 composes with nothing
-                        {"q\u0307\u0323", "q\u0323\u0307"},             // marks in the order of their classes
+                        {"q\u0307\u0323", "q\u0323\u0307"},            // marks in the order of their classes
                         {"a\u0307\u0323", "\u1ea1\u0307"},
-                        {"\u0958", "\u0915\u093c"},                      // excluded from composition
-                        {"\u0331\u0eba", "\u0331\u0eba"}};              // newer than the reference's tables
+                        {"\u0958", "\u0915\u093c"},         // excluded from composition
+                        {"\u0331\u0eba", "\u0331\u0eba"}};  // newer than the reference's tables
   for (const Case& c : cases) {
     DQ_ASSERT_OK(const std::string got, to_nfc(c.text));
     EXPECT_EQ(got, c.expected);

@@ -12,7 +12,8 @@ struct Mutation {
   const char* expected;  // part of the message
 };
 
-void expect_error(const Result<std::shared_ptr<const Tokenizer>>& r, const std::string& name, const std::string& expected) {
+void expect_error(const Result<std::shared_ptr<const Tokenizer>>& r, const std::string& name,
+                  const std::string& expected) {
   ASSERT_FALSE(r.ok()) << name;
   EXPECT_EQ(r.error().code, ErrorCode::bad_input) << name;
   EXPECT_NE(r.error().message.find(expected), std::string::npos) << name << ": " << r.error().message;
@@ -73,20 +74,26 @@ const std::vector<Mutation>& mutations() {
       {R"j({"normalizer": {"type": "Sequence"}})j", "normalizers"},
       {R"j({"pre_tokenizer": {"type": "Metaspace"}})j", "Metaspace"},
       {R"j({"pre_tokenizer": {"type": "Sequence", "pretokenizers": 1}})j", "pretokenizers"},
-      {R"j({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "ByteLevel"}]}})j", "second"},
+      {R"j({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "ByteLevel"}]}})j",
+       "second"},
       {R"j({"pre_tokenizer": {"type": "Split", "behavior": "Sometimes", "pattern": {"Regex": "a"}}})j", "Sometimes"},
       {R"j({"pre_tokenizer": {"type": "Split", "behavior": "Isolated"}})j", "pattern"},
       {R"j({"pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": "a"}})j", "pattern"},
       {R"j({"pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": {"String": ""}}})j", "empty"},
-      {R"j({"pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": "(a"}}})j", "regular expression"},
-      {R"j({"pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": "[a-z&&[aeiou]]"}}})j", "cannot read"},
+      {R"j({"pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": "(a"}}})j",
+       "regular expression"},
+      {R"j({"pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": "[a-z&&[aeiou]]"}}})j",
+       "cannot read"},
       {R"j({"decoder": {"type": "Metaspace"}})j", "decoder"},
       {R"j({"decoder": 3})j", "decoder"},
       {R"j({"post_processor": {"type": "BertProcessing"}})j", "BertProcessing"},
       {R"j({"post_processor": {"type": "TemplateProcessing", "single": []}})j", "exactly once"},
-      {R"j({"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": {}}})j", "<s>"},
-      {R"j({"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}], "special_tokens": {"x": {"ids": [5000]}}}})j", "5000"},
-      {R"j({"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "B"}}]}})j", "exactly once"},
+      {R"j({"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": {}}})j",
+       "<s>"},
+      {R"j({"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}], "special_tokens": {"x": {"ids": [5000]}}}})j",
+       "5000"},
+      {R"j({"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "B"}}]}})j",
+       "exactly once"},
       {R"j({"added_tokens": {"a": 1}})j", "added_tokens"},
       {R"j({"added_tokens": [7]})j", "added_tokens"},
       {R"j({"added_tokens": [{"id": 300}]})j", "content"},

@@ -1,5 +1,5 @@
-// The rules of tokenizer.json one by one. The expected tokens were computed with the tokenizers library, version 0.23.3,
-// from the same small tokenizer.
+// The rules of tokenizer.json one by one. The expected tokens were computed with the tokenizers library, version
+// 0.23.3, from the same small tokenizer.
 #include "text/small_tokenizer.h"
 
 namespace danqing {
@@ -90,7 +90,8 @@ TEST(TokenizerRules, SplitBehaviours) {
                         {"Contiguous", false, "aa|x|aaaa|a|bc| |aa|y"}};
   for (const Case& c : cases) {
     Json j = small_tokenizer();
-    const Json split = {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", c.behavior}, {"invert", c.invert}};
+    const Json split = {
+        {"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", c.behavior}, {"invert", c.invert}};
     j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {split, j["pre_tokenizer"]}}};
     EXPECT_EQ(tokens_of(j, "aaxaaaaabc aay"), c.expected) << c.behavior << c.invert;
   }
@@ -140,8 +141,17 @@ TEST(TokenizerRules, InvalidUtf8AndNul) {
     std::string_view bytes;
     size_t replacements, others;
   };
-  const Case cases[] = {{"\xff", 1, 0},         {"\xc0\xaf", 2, 0},         {"\xed\xa0\x80", 3, 0}, {"\xf4\x91\x92\x93", 4, 0},
-                        {"\xe1\x80\xe2\xf0\x91\x92\xf1\xbf""A", 4, 1}, {"\xe4\xbd", 1, 0}, {"\xe4\xbd""a", 1, 1}};
+  const Case cases[] = {{"\xff", 1, 0},
+                        {"\xc0\xaf", 2, 0},
+                        {"\xed\xa0\x80", 3, 0},
+                        {"\xf4\x91\x92\x93", 4, 0},
+                        {"\xe1\x80\xe2\xf0\x91\x92\xf1\xbf"
+                         "A",
+                         4, 1},
+                        {"\xe4\xbd", 1, 0},
+                        {"\xe4\xbd"
+                         "a",
+                         1, 1}};
   for (const Case& c : cases) {
     DQ_ASSERT_OK(const TokenIds ids, t->encode(c.bytes, false));
     EXPECT_EQ(ids.size(), 3 * c.replacements + c.others);
@@ -155,13 +165,17 @@ TEST(TokenizerRules, TemplateAndExplicitBeginAndEnd) {
   Json j = small_tokenizer();
   j["added_tokens"] = {added(261, "<s>"), added(262, "</s>")};
   const auto special = [](const char* name) { return Json{{"SpecialToken", {{"id", name}, {"type_id", 0}}}}; };
-  const auto ids_of = [](const char* name, int id) { return Json{{"id", name}, {"ids", Json::array({id})}, {"tokens", Json::array({name})}}; };
+  const auto ids_of = [](const char* name, int id) {
+    return Json{{"id", name}, {"ids", Json::array({id})}, {"tokens", Json::array({name})}};
+  };
   const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
   const Json with_template = {{"type", "TemplateProcessing"},
                               {"single", Json::array({special("<s>"), text})},
                               {"special_tokens", {{"<s>", ids_of("<s>", 261)}}}};
-  j["post_processor"] = {{"type", "Sequence"}, {"processors", Json::array({Json{{"type", "ByteLevel"}}, with_template})}};
-  Json config = {{"bos_token", "<s>"}, {"eos_token", {{"content", "</s>"}}}, {"pad_token", "<new>"}, {"model_max_length", 4}};
+  j["post_processor"] = {{"type", "Sequence"},
+                         {"processors", Json::array({Json{{"type", "ByteLevel"}}, with_template})}};
+  Json config = {
+      {"bos_token", "<s>"}, {"eos_token", {{"content", "</s>"}}}, {"pad_token", "<new>"}, {"model_max_length", 4}};
   const auto ids = [&](bool truncate, std::string_view input = "xyxyxy") {
     auto t = load_tokenizer(j, config);
     EXPECT_TRUE(t.ok()) << (t.ok() ? "" : t.error().message);
@@ -191,8 +205,8 @@ TEST(TokenizerRules, LongTextsTakeLinearTime) {
   };
   const size_t size = 1'000'000;
   std::string marks = "a" + repeated("\u0301", size / 2) + repeated("\u0323", size / 2);
-  for (const std::string& text : {repeated("a", size), repeated(" ", size), repeated("猫", size), repeated("\n", size), marks,
-                                  repeated("<|im_start|>", size), repeated("<", size), repeated("aB ", size)}) {
+  for (const std::string& text : {repeated("a", size), repeated(" ", size), repeated("猫", size), repeated("\n", size),
+                                  marks, repeated("<|im_start|>", size), repeated("<", size), repeated("aB ", size)}) {
     DQ_ASSERT_OK(const TokenIds ids, t->encode(text, false));
     EXPECT_FALSE(ids.empty());
     if (text != marks) {
