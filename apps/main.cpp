@@ -1,6 +1,7 @@
 // danqing: one binary, subcommands. Parses, runs the chosen command, turns an Error into one line and an exit code.
 #include <cstdio>
 #include <exception>
+#include <optional>
 
 #include "base/log.h"
 #include "commands.h"
@@ -25,6 +26,20 @@ int finish(int code) {
   if (!danqing::app::flush_output())
     return report({danqing::ErrorCode::failed, "[output] standard output cannot be written"});
   return code;
+}
+
+/// An option with an empty value comes from a variable that was not set; taking it for "default" would hide that.
+/// Prompts may be empty.
+std::optional<danqing::Error> empty_value(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands())
+    for (const CLI::Option* option : command->get_options()) {
+      const std::string name = option->get_name();
+      if (name == "prompt" || name == "--negative") continue;
+      for (const std::string& value : option->results())
+        if (value.empty())
+          return danqing::Error{danqing::ErrorCode::usage, "[usage] " + name + ": expected a value, got an empty word"};
+    }
+  return {};
 }
 
 /// CLI11 takes an empty word for the number 0.
@@ -69,12 +84,14 @@ int main(int argc, char** argv) {
     add_verify(app, command);
     add_bench(app, command);
     refuse_empty_numbers(app);
+    for (CLI::App* c : app.get_subcommands({})) c->fallthrough();  // --verbose after the command too
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
       if (e.get_exit_code() == 0) return finish(app.exit(e));  // --help
       return report({danqing::ErrorCode::usage, std::string("[usage] ") + e.what() + " (see danqing --help)"});
     }
+    if (const auto empty = empty_value(app)) return report(*empty);
     if (verbose) danqing::log::set_level(danqing::log::Level::debug);
     if (show_version) {
       std::fputs(version_text().c_str(), stdout);

@@ -59,16 +59,17 @@ Json to_json(const Measurement& m) {
   return j;
 }
 
-std::string table(const std::vector<Measurement>& rows) {
-  std::string s = fmt::format("{:<13} {:<42} {:>10} {:>9} {:>9} {:>11} {:>11} {:>11}\n", "stage", "what", "seconds",
-                              "GFLOP/s", "tokens/s", "weights", "compute", "peak RSS");
+std::string table_head() {
+  return fmt::format("{:<10} {:<58} {:>10} {:>9} {:>9} {:>11} {:>11} {:>11}\n", "stage", "what", "seconds", "GFLOP/s",
+                     "tokens/s", "weights", "compute", "peak RSS");
+}
+
+std::string table_row(const Measurement& m) {
   const auto bytes = [](uint64_t b) { return b ? format_bytes(b) : std::string("-"); };
-  for (const Measurement& m : rows)
-    s += fmt::format("{:<13} {:<42} {:>10.4f} {:>9} {:>9} {:>11} {:>11} {:>11}\n", m.stage, m.what, m.seconds,
+  return fmt::format("{:<10} {:<58} {:>10.4f} {:>9} {:>9} {:>11} {:>11} {:>11}\n", m.stage, m.what, m.seconds,
                      m.flops > 0 ? fmt::format("{:.1f}", m.flops / m.seconds * 1e-9) : "-",
                      m.tokens_per_second > 0 ? fmt::format("{:.1f}", m.tokens_per_second) : "-", bytes(m.weight_bytes),
                      bytes(m.compute_bytes), bytes(m.peak_rss));
-  return s;
 }
 
 }  // namespace danqing::app

@@ -24,6 +24,7 @@ Result<Measurement> measure(std::string stage, std::string what, int repetitions
 uint64_t peak_rss_bytes();  ///< of this process so far
 std::string processor_name();
 Json to_json(const Measurement& m);
-std::string table(const std::vector<Measurement>& rows);
+std::string table_head();
+std::string table_row(const Measurement& m);
 
 }  // namespace danqing::app

@@ -28,20 +28,22 @@ double prompt_flops(const mistral3::Config& c, int n, int64_t layers) {
 
 class Bench {
  public:
-  Bench(std::shared_ptr<Device> device, const ComponentProvider& components, const BenchOptions& options)
-      : device_(std::move(device)), components_(components), o_(options) {}
+  Bench(std::shared_ptr<Device> device, const ComponentProvider& components, const BenchOptions& options,
+        const std::function<void(Measurement)>& on_row, const std::function<bool()>& cancelled)
+      : device_(std::move(device)), components_(components), o_(options), on_row_(on_row), cancelled_(cancelled) {}
 
-  Result<std::vector<Measurement>> run() {
+  Result<void> run() {
     if (o_.wants("text")) DQ_CHECK(with("text_encoder", [&](const ComponentFiles& f) { return text(f); }));
     if (o_.wants("enhancer")) DQ_CHECK(with("pe", [&](const ComponentFiles& f) { return enhancer(f); }));
     if (o_.wants("denoiser")) DQ_CHECK(with("transformer", [&](const ComponentFiles& f) { return denoiser(f); }));
     if (o_.wants("vae")) DQ_CHECK(with("vae", [&](const ComponentFiles& f) { return vae(f); }));
-    return std::move(rows_);
+    return {};
   }
 
  private:
   Result<void> with(const std::string& role, const std::function<Result<void>(const ComponentFiles&)>& run) {
     DQ_TRY(std::optional<ComponentFiles> files, components_.get(role));
+    if (cancelled_()) return fail(ErrorCode::cancelled, "[bench] stopped");
     return files ? run(*files) : Result<void>();
   }
 
@@ -55,7 +57,7 @@ class Bench {
              return {};
            }));
     m.weight_bytes = (*loaded)->weight_bytes();
-    rows_.push_back(std::move(m));
+    on_row_(std::move(m));
     return loaded;
   }
 
@@ -72,7 +74,7 @@ class Bench {
     m.flops = prompt_flops(c, o_.encoder_tokens, c.num_hidden_layers - 1);  // the last layer does not run
     m.tokens_per_second = static_cast<double>(ids.size()) / m.seconds;
     m.weight_bytes = encoder->weight_bytes();
-    rows_.push_back(std::move(m));
+    on_row_(std::move(m));
     return {};
   }
 
@@ -82,25 +84,26 @@ class Bench {
     DQ_TRY(Measurement p, measure("enhancer", fmt::format("prompt of {} tokens", prompt.size()), o_.repetitions, true,
                                   [&]() -> Result<void> {
                                     DQ_CHECK(model->reset(o_.enhancer_prompt + o_.new_tokens));
-                                    DQ_TRY([[maybe_unused]] const std::vector<float> logits, model->append(prompt));
+                                    DQ_TRY([[maybe_unused]] const std::vector<float> logits,
+                                           model->append(prompt, cancelled_));
                                     return {};
                                   }));
     p.tokens_per_second = static_cast<double>(prompt.size()) / p.seconds;
     p.flops = prompt_flops(model->config(), o_.enhancer_prompt, -1);
-    rows_.push_back(std::move(p));
+    on_row_(std::move(p));
     DQ_TRY(
         Measurement m,
         measure("enhancer", fmt::format("{} new tokens, one stream", o_.new_tokens), 1, false, [&]() -> Result<void> {
           for (int i = 0; i < o_.new_tokens; ++i) {
             const int32_t id = static_cast<int32_t>((i * 31 + 5) % model->config().vocab_size);
-            DQ_TRY([[maybe_unused]] const std::vector<float> logits, model->append(std::span(&id, 1)));
+            DQ_TRY([[maybe_unused]] const std::vector<float> logits, model->append(std::span(&id, 1), cancelled_));
           }
           return {};
         }));
     m.tokens_per_second = o_.new_tokens / m.seconds;
     m.flops = o_.new_tokens * mistral3::flops_per_token(model->config(), o_.enhancer_prompt + o_.new_tokens / 2);
     m.weight_bytes = model->weight_bytes();
-    rows_.push_back(std::move(m));
+    on_row_(std::move(m));
     return {};
   }
 
@@ -116,14 +119,15 @@ class Bench {
                                   fmt::format("one pass {}x{}, batch {}, {} text tokens, {} layers", o_.width,
                                               o_.height, o_.batch, o_.text_tokens, c.num_layers),
                                   o_.repetitions, true, [&]() -> Result<void> {
-                                    DQ_TRY([[maybe_unused]] const Tensor out, model->forward(latents, text, timesteps));
+                                    DQ_TRY([[maybe_unused]] const Tensor out,
+                                           model->forward(latents, text, timesteps, {}, cancelled_));
                                     return {};
                                   }));
     m.flops = ernie_image::Transformer::flops(c, o_.batch, h, w, o_.text_tokens);
     m.weight_bytes = model->weight_bytes();
     const std::vector<int64_t> lengths(static_cast<size_t>(o_.batch), o_.text_tokens);
     DQ_TRY(m.compute_bytes, model->measure(o_.batch, h, w, lengths));
-    rows_.push_back(std::move(m));
+    on_row_(std::move(m));
     return {};
   }
 
@@ -134,27 +138,29 @@ class Bench {
     const Tensor z = noise({1, model->config().latent_channels, h, w}, 3);
     DQ_TRY(Measurement m, measure("vae", fmt::format("decode {}x{}", o_.width, o_.height), o_.repetitions,
                                   o_.repetitions > 1, [&]() -> Result<void> {
-                                    DQ_TRY([[maybe_unused]] const Tensor out, model->decode(z));
+                                    DQ_TRY([[maybe_unused]] const Tensor out, model->decode(z, {}, cancelled_));
                                     return {};
                                   }));
     m.flops = vae::Vae::decode_flops(model->config(), 1, h, w);
     m.weight_bytes = model->weight_bytes();
     DQ_TRY(m.compute_bytes, model->measure_decode(1, h, w));
-    rows_.push_back(std::move(m));
+    on_row_(std::move(m));
     return {};
   }
 
   std::shared_ptr<Device> device_;
   const ComponentProvider& components_;
   const BenchOptions& o_;
-  std::vector<Measurement> rows_;
+  const std::function<void(Measurement)>& on_row_;
+  const std::function<bool()>& cancelled_;
 };
 
 }  // namespace
 
-Result<std::vector<Measurement>> bench_stages(std::shared_ptr<Device> device, const ComponentProvider& components,
-                                              const BenchOptions& options) {
-  return Bench(std::move(device), components, options).run();
+Result<void> bench_stages(std::shared_ptr<Device> device, const ComponentProvider& components,
+                          const BenchOptions& options, const std::function<void(Measurement)>& on_row,
+                          const std::function<bool()>& cancelled) {
+  return Bench(std::move(device), components, options, on_row, cancelled).run();
 }
 
 }  // namespace danqing::app

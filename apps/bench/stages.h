@@ -1,5 +1,6 @@
 // The benchmarked stages of one model, with weights from files or made up.
 #pragma once
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -25,7 +26,9 @@ struct ComponentProvider {
 };
 
 /// Loads one component after the other (each freed before the next, so that peaks are their own) and measures.
-Result<std::vector<Measurement>> bench_stages(std::shared_ptr<Device> device, const ComponentProvider& components,
-                                              const BenchOptions& options);
+/// Each row goes to `on_row` as soon as it is there. `cancelled` is polled within a computation.
+Result<void> bench_stages(std::shared_ptr<Device> device, const ComponentProvider& components,
+                          const BenchOptions& options, const std::function<void(Measurement)>& on_row,
+                          const std::function<bool()>& cancelled);
 
 }  // namespace danqing::app

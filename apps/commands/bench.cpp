@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <functional>
 
 #include "base/json.h"
 #include "base/try.h"
@@ -10,6 +12,7 @@
 #include "bench/stages.h"
 #include "bench/synthetic.h"
 #include "commands.h"
+#include "common/interrupt.h"
 #include "common/model_options.h"
 #include "models/ernie_image/transformer.h"
 #include "models/mistral3/model.h"
@@ -64,11 +67,12 @@ Result<ComponentProvider> synthetic_provider(const Options& o) {
   return p;
 }
 
-Result<ComponentProvider> file_provider(ModelPaths paths) {
+Result<ComponentProvider> file_provider(ModelPaths paths, std::string& title) {
   if (paths.model.empty()) {
     DQ_TRY(paths.model, default_model());
   }
   DQ_TRY(const Checkpoint checkpoint, open_checkpoint(paths));
+  title = std::filesystem::absolute(paths.model.empty() ? paths.transformer : paths.model).lexically_normal().string();
   ComponentProvider p;
   p.get = [checkpoint](const std::string& role) -> Result<std::optional<ComponentFiles>> {
     const ComponentFiles* f = checkpoint.find(role);
@@ -78,8 +82,7 @@ Result<ComponentProvider> file_provider(ModelPaths paths) {
 }
 
 /// A whole picture: engine opened, loaded, drawn, twice (cold and warm).
-Result<std::vector<Measurement>> bench_pipeline(const Options& o) {
-  std::vector<Measurement> rows;
+Result<void> bench_pipeline(const Options& o, const std::function<void(Measurement)>& on_row) {
   std::unique_ptr<Engine> engine;
   GenerateRequest request;
   request.prompts = {"a red apple on green grass under a blue sky"};
@@ -94,27 +97,32 @@ Result<std::vector<Measurement>> bench_pipeline(const Options& o) {
              if (!engine) {
                DQ_TRY(engine, open_engine(o.model));
              }
-             DQ_TRY(result, engine->generate(request));
+             DQ_TRY(result, engine->generate(request, {.cancelled = interrupted}));
              return {};
            }));
     m.what += fmt::format(" {}x{}, {} steps", result.width, result.height, result.num_inference_steps);
-    rows.push_back(m);
+    on_row(m);
     Measurement step = m;
     step.what = "median step";
     step.seconds = step.min_seconds = result.seconds_per_step;
     step.repetitions = result.num_inference_steps;
-    rows.push_back(step);
+    on_row(step);
   }
-  return rows;
+  return {};
 }
 
 Result<int> run(Options o) {
-  DQ_TRY(const std::shared_ptr<Device> device, Device::open(o.model.device, {o.model.threads}));
+  if (o.config.empty() && o.layers > 0)
+    return usage_error("[--layers] goes with --config: a model has the layers it has");
+  if (!o.config.empty() && !o.model.paths.model.empty())
+    return usage_error("[--config] and --model exclude each other");
+  o.bench.stages.insert(o.stages.begin(), o.stages.end());
+  if (!o.config.empty() && o.bench.stages.count("pipeline"))
+    return usage_error("[--stage] pipeline needs a model with a tokenizer, not --config");
   const std::string default_size = o.config.empty() ? "128x128" : "512x512";
   DQ_TRY(std::tie(o.bench.width, o.bench.height), parse_size(o.size.empty() ? default_size : o.size));
   if (o.bench.width % 16 || o.bench.height % 16)
     return usage_error("[--size] expected multiples of 16, got {}x{}", o.bench.width, o.bench.height);
-  o.bench.stages.insert(o.stages.begin(), o.stages.end());
   DQ_TRY(const ComputeType asked, parse_compute_type(o.model.dtype));
   const ComputeType type = asked != ComputeType::automatic ? asked
                            : o.config.empty()              ? ComputeType::f32
@@ -124,16 +132,28 @@ Result<int> run(Options o) {
     kept = dtype_from_name(o.weights);
     if (!kept) return usage_error("[--weights] expected a dtype such as bf16, q8_0 or q4_K, got '{}'", o.weights);
   }
-  DQ_TRY(ComponentProvider components, o.config.empty() ? file_provider(o.model.paths) : synthetic_provider(o));
+  DQ_TRY(const std::shared_ptr<Device> device, Device::open(o.model.device, {o.model.threads}));
+  std::string title = o.config;
+  DQ_TRY(ComponentProvider components, o.config.empty() ? file_provider(o.model.paths, title) : synthetic_provider(o));
   components.policy = [type, kept](const ComponentFiles& f) {
     return kept ? WeightPolicy{kept} : weight_policy(f, type);
   };
 
-  DQ_TRY(std::vector<Measurement> rows, bench_stages(device, components, o.bench));
-  if (o.config.empty() && o.bench.wants("pipeline")) {
-    DQ_TRY(const std::vector<Measurement> more, bench_pipeline(o));
-    rows.insert(rows.end(), more.begin(), more.end());
-  }
+  catch_interrupts();
+  std::vector<Measurement> rows;
+  const auto print = [&](const std::string& text) {
+    if (!o.json) std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+  };
+  print(fmt::format("{} on {} ({}), {} threads, {}\n{}", title, device->info().name,
+                    device->is_cpu() ? processor_name() : device->info().description, device->threads(), cpu_features(),
+                    table_head()));
+  const auto on_row = [&](Measurement m) {
+    print(table_row(m));
+    rows.push_back(std::move(m));
+  };
+  Result<void> status = bench_stages(device, components, o.bench, on_row, interrupted);
+  if (status && o.config.empty() && o.bench.wants("pipeline")) status = bench_pipeline(o, on_row);
   if (o.json) {
     Json j{{"version", std::string(version())},
            {"ggml", ggml_version_text()},
@@ -141,16 +161,12 @@ Result<int> run(Options o) {
            {"processor", processor_name()},
            {"cpu_features", cpu_features()},
            {"threads", device->threads()},
-           {"config", o.config.empty() ? "model" : o.config},
+           {"config", title},
            {"results", Json::array()}};
     for (const Measurement& m : rows) j["results"].push_back(to_json(m));
     std::fputs((dump_json(j, 2) + "\n").c_str(), stdout);
-  } else {
-    const std::string head = fmt::format(
-        "{} on {} ({}), {} threads, {}\n", o.config.empty() ? "model" : o.config, device->info().name,
-        device->is_cpu() ? processor_name() : device->info().description, device->threads(), cpu_features());
-    std::fputs((head + table(rows)).c_str(), stdout);
   }
+  if (!status) return std::move(status).error();
   return 0;
 }
 

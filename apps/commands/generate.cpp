@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <set>
 
@@ -26,7 +27,8 @@ struct Options {
   std::vector<std::string> prompts, negative;
   std::string prompt_file, output = "{prompt}-{seed}.png", size, seed, enhancer = "auto", noise = "cpu", enhancer_seed;
   std::string sampler = "euler", dump_directory;
-  int width = 0, height = 0, batch = 1, batch_size = 0, quality = 95;
+  std::optional<int> width, height;
+  int batch = 1, batch_size = 0, quality = 95;
   std::optional<int> steps;
   std::optional<float> guidance, shift;
   bool single_generator = false, overwrite = false, json = false, quiet = false;
@@ -35,9 +37,14 @@ struct Options {
 
 Result<GenerateRequest> make_request(const Options& o) {
   GenerateRequest r;
-  r.prompts = o.prompts;
-  if (r.prompts.size() == 1 && r.prompts[0] == "-") {
-    DQ_TRY(r.prompts, read_prompts("-"));
+  if (std::count(o.prompts.begin(), o.prompts.end(), "-") > 1)
+    return usage_error("[prompt] expected '-' once: standard input can be read only once");
+  for (const std::string& p : o.prompts) {
+    std::vector<std::string> some{p};
+    if (p == "-") {
+      DQ_TRY(some, read_prompts("-"));
+    }
+    r.prompts.insert(r.prompts.end(), some.begin(), some.end());
   }
   if (!o.prompt_file.empty()) {
     DQ_TRY(const std::vector<std::string> more, read_prompts(o.prompt_file));
@@ -48,8 +55,10 @@ Result<GenerateRequest> make_request(const Options& o) {
   }
   if (r.prompts.empty()) return usage_error("[prompt] expected a prompt, --prompt-file or prompts on standard input");
   r.negative_prompts = o.negative;
-  r.width = o.width;
-  r.height = o.height;
+  for (const auto& [option, side] : {std::pair{"--width", o.width}, std::pair{"--height", o.height}})
+    if (side && *side < 1) return usage_error("[{}] expected pixels, a number above 0, got {}", option, *side);
+  r.width = o.width.value_or(0);
+  r.height = o.height.value_or(0);
   if (!o.size.empty()) {
     if (o.width || o.height) return usage_error("[size] give --size, or --width and --height, not both");
     DQ_TRY(std::tie(r.width, r.height), parse_size(o.size));
@@ -65,7 +74,7 @@ Result<GenerateRequest> make_request(const Options& o) {
   DQ_TRY(r.enhancer, parse_enhancer_mode(o.enhancer));
   r.enhance = o.enhance;
   if (!o.enhancer_seed.empty()) {
-    DQ_TRY(r.enhance.seed, parse_seed(o.enhancer_seed));
+    DQ_TRY(r.enhance.seed, parse_seed(o.enhancer_seed, "--enhancer-seed"));
   }
   if (o.noise != "cpu" && o.noise != "cuda") return usage_error("[--noise] expected cpu or cuda, got '{}'", o.noise);
   r.cuda_noise = o.noise == "cuda";
@@ -160,17 +169,25 @@ Result<int> run(const Options& o) {
   };  // a failed write ends the run, the rest would be lost too
   control.on_progress = [&](const ProgressEvent& e) { view.show(e); };
   std::string last_revised;
+  Json finished = Json::array();
   control.on_image = [&](const GeneratedImage& g) {
     if (g.revised_prompt != g.prompt && g.revised_prompt != last_revised)
       view.say("revised prompt: " + g.revised_prompt);
     last_revised = g.revised_prompt;
     if (auto w = writer.write(g); !w && written) written = std::move(w);
+    if (written) finished.push_back(image_json(g, writer.paths().at(g.index)));
   };
   if (tensors) control.dump = tensors->sink();
   auto result = engine->generate(request, control);
   view.clear();
   if (!written) return std::move(written).error();
   if (!result) {
+    if (o.json && !finished.empty())  // which pictures there are must not be lost
+      std::fputs(
+          (dump_json({{"model", engine->info().name}, {"error", result.error().message}, {"images", finished}}, 2) +
+           "\n")
+              .c_str(),
+          stdout);
     Error e = std::move(result).error();
     if (e.code == ErrorCode::cancelled)
       e.message = fmt::format("[generate] cancelled; {} of {} pictures written", writer.paths().size(), images);
@@ -192,8 +209,7 @@ Result<int> run(const Options& o) {
            {"shift", result->shift},
            {"notes", result->notes},
            {"seconds", timing_json(*result)},
-           {"images", Json::array()}};
-    for (const GeneratedImage& g : result->images) j["images"].push_back(image_json(g, writer.paths().at(g.index)));
+           {"images", finished}};
     std::fputs((dump_json(j, 2) + "\n").c_str(), stdout);
   }
   return 0;
@@ -216,15 +232,18 @@ void add_generate(CLI::App& app, Command& command) {
   CLI::App* c = app.add_subcommand("generate", "Draw pictures from prompts");
   c->footer(kExamples);
   c->add_option("prompt", o->prompts,
-                "Prompts, each drawn --batch times; '-' reads them from standard input, one a line");
+                "Prompts, each drawn --batch times; '-' (or none, with input piped in) reads them from standard input, "
+                "one a line");
   c->add_option("--prompt-file", o->prompt_file, "More prompts from a file, one a line");
   c->add_option("-o,--output", o->output,
-                "File to write (.png, .jpg, .webp); {seed}, {index}, {index:04}, {prompt} are replaced")
+                "File to write (.png, .jpg, .webp); {seed}, {index}, {index:04}, {prompt} are replaced; several "
+                "pictures without "
+                "a field get -0, -1, ...")
       ->capture_default_str();
   c->add_flag("--overwrite", o->overwrite, "Replace existing files (otherwise a free name is taken)");
   c->add_option("--size", o->size, "Picture size WIDTHxHEIGHT (default: the model's)");
-  c->add_option("--width", o->width, "Width in pixels")->check(CLI::PositiveNumber);
-  c->add_option("--height", o->height, "Height in pixels")->check(CLI::PositiveNumber);
+  c->add_option("--width", o->width, "Width in pixels");
+  c->add_option("--height", o->height, "Height in pixels");
   c->add_option("--steps", o->steps, "Denoising steps (default: the model's)");
   c->add_option("--guidance", o->guidance, "Guidance scale; 1 or less runs without guidance (default: the model's)");
   c->add_option("--negative", o->negative, "Negative prompt, one for all or one for each prompt")
@@ -232,7 +251,9 @@ void add_generate(CLI::App& app, Command& command) {
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   c->add_option("--seed", o->seed,
-                "Seed, or one for each picture: 42 or 1,2,3 (default: random). With one, picture i has seed+i");
+                "Seed, or one for each picture: 42 or 1,2,3 or random (the default). With one, picture i has seed+i; "
+                "negative ones "
+                "wrap as in torch (-1 is 2^64-1)");
   c->add_option("--batch", o->batch, "Pictures of each prompt")->capture_default_str();
   c->add_option("--batch-size", o->batch_size, "Pictures denoised together; 0 lets the device decide")
       ->capture_default_str();

@@ -37,7 +37,8 @@ Result<ComputeType> parse_compute_type(const std::string& text) {
 Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& o) {
   EngineOptions e;
   e.paths = o.paths;
-  const bool parts = !o.paths.transformer.empty() && !o.paths.text_encoder.empty() && !o.paths.vae.empty();
+  // A network given by itself belongs to another model than the built-in one: nothing of that is mixed in.
+  const bool parts = !o.paths.transformer.empty() || !o.paths.text_encoder.empty() || !o.paths.vae.empty();
   if (e.paths.model.empty() && !parts) {
     DQ_TRY(e.paths.model, default_model());
   }

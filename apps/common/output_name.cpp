@@ -87,6 +87,9 @@ Result<std::string> expand_output_name(std::string_view pattern, const OutputFie
 Result<void> check_output_pattern(const std::string& pattern) {
   DQ_TRY(const std::string example, expand_output_name(pattern, {0, 0, "a"}));
   DQ_TRY([[maybe_unused]] const ImageFormat format, image_format_of(example));
+  constexpr size_t kLongestName = 240;  // file systems hold 255 bytes; a number may be added
+  if (const std::string last = std::filesystem::path(example).filename().string(); last.size() > kLongestName)
+    return usage_error("[output] expected a file name of at most {} bytes, got {}", kLongestName, last.size());
   std::error_code ec;
   if (std::filesystem::is_directory(example, ec))
     return usage_error("[output] expected a file name, got the directory {}", example);

@@ -25,15 +25,15 @@ Result<std::string> read_standard_input() {
 
 }  // namespace
 
-Result<uint64_t> parse_seed(std::string_view text) {
+Result<uint64_t> parse_seed(std::string_view text, std::string_view option) {
   const bool negative = !text.empty() && text[0] == '-';
   const std::string_view digits = text.substr(negative ? 1 : 0);
   uint64_t v = 0;
   const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), v);
   if (r.ec != std::errc() || r.ptr != digits.data() + digits.size())
-    return usage_error("[--seed] expected an integer from -2^63 to 2^64-1, got '{}'", text);
+    return usage_error("[{}] expected an integer from -2^63 to 2^64-1, got '{}'", option, text);
   if (negative && v > uint64_t{1} << 63)
-    return usage_error("[--seed] expected an integer from -2^63 to 2^64-1, got '{}'", text);
+    return usage_error("[{}] expected an integer from -2^63 to 2^64-1, got '{}'", option, text);
   return negative ? uint64_t{0} - v : v;
 }
 
@@ -57,7 +57,7 @@ Result<EnhancerMode> parse_enhancer_mode(std::string_view text) {
 }
 
 Result<std::vector<std::string>> read_prompts(const std::string& path) {
-  DQ_TRY(std::string text, path == "-" ? read_standard_input() : read_text(path, kMaxPromptFile));
+  DQ_TRY(std::string text, path == "-" ? read_standard_input() : read_text(path, kMaxPromptFile, true));
   if (text.compare(0, 3, "\xEF\xBB\xBF") == 0) text.erase(0, 3);
   std::vector<std::string> prompts;
   std::istringstream lines(text);

@@ -10,7 +10,8 @@
 namespace danqing::app {
 
 /// "42", "-1" (wraps to 2^64-1 as torch wraps it); up to 2^64-1.
-Result<uint64_t> parse_seed(std::string_view text);
+/// `option` names it in errors.
+Result<uint64_t> parse_seed(std::string_view text, std::string_view option = "--seed");
 /// "42", "1,2,3"; "random" or "" gives an empty list.
 Result<std::vector<uint64_t>> parse_seeds(std::string_view text);
 Result<EnhancerMode> parse_enhancer_mode(std::string_view text);

@@ -78,8 +78,9 @@ void ProgressView::show(const ProgressEvent& e) {
     if (!new_stage && e.step < e.steps && now - last_draw_ < std::chrono::milliseconds(50)) return;
     last_draw_ = now;
     std::string line = text(e);
-    if (e.stage == Stage::denoise || e.stage == Stage::load) line = bar_text(fraction, 24) + " " + line;
     const auto columns = static_cast<size_t>(std::max(20, terminal_columns() - 1));
+    if ((e.stage == Stage::denoise || e.stage == Stage::load) && line.size() + 27 <= columns)  // the numbers come first
+      line = bar_text(fraction, 24) + " " + line;
     if (line.size() > columns) line.resize(columns);
     std::fprintf(stderr, "\r\033[K%s", line.c_str());
     std::fflush(stderr);

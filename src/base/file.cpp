@@ -49,9 +49,13 @@ MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-Result<std::string> read_text(const std::filesystem::path& path, size_t limit) {
-  Fd f{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+Result<std::string> read_text(const std::filesystem::path& path, size_t limit, bool pipes) {
+  // Without O_NONBLOCK opening a pipe would wait for somebody to write into it.
+  Fd f{::open(path.c_str(), O_RDONLY | O_CLOEXEC | (pipes ? 0 : O_NONBLOCK))};
   if (f.fd < 0) return os_error("open", path);
+  struct stat st {};
+  if (!pipes && ::fstat(f.fd, &st) == 0 && !S_ISREG(st.st_mode))
+    return bad_input("[file] expected a regular file, got something else: {}", path.string());
   std::string out;
   char buf[65536];
   for (;;) {

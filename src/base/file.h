@@ -29,7 +29,8 @@ class MappedFile {
 };
 
 /// The whole file as text; refuses more than `limit` bytes.
-Result<std::string> read_text(const std::filesystem::path& path, size_t limit = size_t{256} << 20);
+/// A pipe or device in place of a file is an error unless `pipes` says that it is welcome (it may block).
+Result<std::string> read_text(const std::filesystem::path& path, size_t limit = size_t{256} << 20, bool pipes = false);
 
 /// Writes beside the target and renames. `overwrite` false: an existing file is an error (checked atomically).
 Result<void> write_file(const std::filesystem::path& path, std::string_view bytes, bool overwrite = true);

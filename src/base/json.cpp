@@ -34,17 +34,16 @@ bool too_deep(std::string_view s) {
   return false;
 }
 
-// A FIFO or device in place of a config must not hang the program.
-Result<std::string> read_regular(const std::filesystem::path& path) {
-  std::error_code ec;
-  if (const auto status = std::filesystem::status(path, ec); exists(status) && !is_regular_file(status))
-    return bad_input("[json] {}: expected a regular file, got something else", path.string());
-  return read_text(path);
-}
-
 Error wrong(const std::string& where, std::string_view key, const char* expected, const Json* got) {
   if (!got) return bad_input("[json] {}: field '{}' is missing (expected {})", where, key, expected);
   return bad_input("[json] {}: field '{}' expected {}, got {}", where, key, expected, one_line(dump_json(*got), 60));
+}
+
+/// The library's message without its own name and number in front.
+std::string reason(const Json::exception& e) {
+  const std::string_view text = e.what();
+  const size_t end = text.find("] ");
+  return one_line(end == std::string_view::npos ? text : text.substr(end + 2), 200);
 }
 
 }  // namespace
@@ -54,17 +53,17 @@ Result<Json> parse_json(std::string_view text, const std::string& where) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& e) {
-    return bad_input("[json] {}: not valid JSON ({})", where, one_line(e.what(), 200));
+    return bad_input("[json] {}: not valid JSON ({})", where, reason(e));
   }
 }
 
 Result<Json> read_json(const std::filesystem::path& path) {
-  DQ_TRY(std::string text, read_regular(path));
+  DQ_TRY(std::string text, read_text(path));
   return parse_json(text, path.string());
 }
 
 Result<Json> read_json_unique(const std::filesystem::path& path) {
-  DQ_TRY(std::string text, read_regular(path));
+  DQ_TRY(std::string text, read_text(path));
   const std::string where = path.string();
   if (too_deep(text)) return bad_input("[json] {}: nested deeper than {} levels", where, kMaxDepth);
   std::vector<std::set<std::string>> open;
@@ -81,7 +80,7 @@ Result<Json> read_json_unique(const std::filesystem::path& path) {
     if (!twice) return json;
     return bad_input("[json] {}: expected key '{}' once, got it twice", where, one_line(*twice));
   } catch (const Json::exception& e) {
-    return bad_input("[json] {}: not valid JSON ({})", where, one_line(e.what(), 200));
+    return bad_input("[json] {}: not valid JSON ({})", where, reason(e));
   }
 }
 

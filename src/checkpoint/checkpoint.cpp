@@ -110,7 +110,8 @@ Result<void> open_pipeline(const ModelPaths& paths, Checkpoint& out) {
     if (!class_name) continue;
     const fs::path directory = out.root / role;
     if (!present(directory)) {
-      if (!given(paths, role).empty()) continue;
+      // The enhancer is an extra of the reference pipeline too: people leave its 6 GiB out.
+      if (!given(paths, role).empty() || role == "pe") continue;
       return component_missing(index_path, role, *class_name);
     }
     // An overridden component is still looked at for its config: the given file may have none.
@@ -134,8 +135,10 @@ Result<void> open_pipeline(const ModelPaths& paths, Checkpoint& out) {
                           Folder{"pe_tokenizer", paths.pe_tokenizer, out.pe_tokenizer}}) {
     DQ_TRY(const auto class_name, listed_class(index, f.key, where));
     if (!class_name || !f.given.empty()) continue;
-    f.target = out.root / f.key;
-    if (!present(f.target)) return component_missing(index_path, f.key, *class_name);
+    if (present(out.root / f.key))
+      f.target = out.root / f.key;
+    else if (f.key != std::string_view("pe_tokenizer"))
+      return component_missing(index_path, f.key, *class_name);
   }
   DQ_TRY(const auto scheduler, listed_class(index, "scheduler", where));
   if (scheduler && paths.scheduler.empty()) {

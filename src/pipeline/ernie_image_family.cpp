@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "base/try.h"
 #include "models/ernie_image/transformer.h"
 #include "models/mistral3/model.h"
@@ -19,14 +20,13 @@ class ErnieImageFamily final : public ModelFamily {
 
   /// Reads configs and tokenizers; no weights.
   Result<void> open() {
+    const std::string where = ctx_.checkpoint.root.empty() ? "the given files" : ctx_.checkpoint.root.string();
     for (const char* role : {"transformer", "text_encoder", "vae"})
       if (!ctx_.checkpoint.find(role))
-        return bad_input("[model] {}: ERNIE-Image needs a {}; give a complete directory or --{}",
-                         ctx_.checkpoint.root.string(), role,
+        return bad_input("[model] {}: ERNIE-Image needs a {}; give a complete directory or --{}", where, role,
                          role == std::string_view("text_encoder") ? "text-encoder" : role);
     if (ctx_.checkpoint.tokenizer.empty())
-      return bad_input("[model] {}: no tokenizer found; give a directory with tokenizer.json by --tokenizer",
-                       ctx_.checkpoint.root.string());
+      return bad_input("[model] {}: no tokenizer found; give a directory with tokenizer.json by --tokenizer", where);
     const ComponentFiles& t = *ctx_.checkpoint.find("transformer");
     DQ_TRY(transformer_config_,
            t.config ? ernie_image::Config::parse(*t.config, t.path.string()) : ernie_image::Config::infer(*t.source));
@@ -40,9 +40,8 @@ class ErnieImageFamily final : public ModelFamily {
     DQ_TRY(vae_config_, v.config ? vae::Config::parse(*v.config, v.path.string()) : vae::Config::infer(*v.source));
     const int64_t patch = vae_config_.patch_size[0] * vae_config_.patch_size[1];
     if (transformer_config_.in_channels != vae_config_.latent_channels * patch)
-      return bad_input("[model] {}: the transformer expects {} latent channels, the VAE makes {} x {}",
-                       ctx_.checkpoint.root.string(), transformer_config_.in_channels, vae_config_.latent_channels,
-                       patch);
+      return bad_input("[model] {}: the transformer expects {} latent channels, the VAE makes {} x {}", where,
+                       transformer_config_.in_channels, vae_config_.latent_channels, patch);
     DQ_TRY(scheduler_, ctx_.checkpoint.scheduler
                            ? FlowMatchConfig::parse(*ctx_.checkpoint.scheduler, "scheduler_config.json")
                            : Result<FlowMatchConfig>(ernie_image_scheduler()));
@@ -72,7 +71,13 @@ class ErnieImageFamily final : public ModelFamily {
       DQ_TRY(text_encoder_,
              mistral3::TextEncoder::load(ctx_.device, files, weight_policy(files, ctx_.compute_type), control.on_load));
     }
-    DQ_TRY(TokenIds ids, tokenizer_->encode(prompt, true, true));
+    DQ_TRY(TokenIds ids, tokenizer_->encode(prompt, true));
+    if (const auto limit = tokenizer_->model_max_length(); limit && static_cast<int64_t>(ids.size()) > *limit) {
+      if (control.note)
+        control.note(fmt::format("the prompt '{}' has {} tokens and was cut to the model's {}", one_line(prompt, 40),
+                                 ids.size(), *limit));
+      DQ_TRY(ids, tokenizer_->encode(prompt, true, true));
+    }
     if (ids.empty()) ids = {tokenizer_->bos_id().value_or(0)};  // the pipeline's rule for an empty tokenisation
     return text_encoder_->encode(ids, control.taps);
   }

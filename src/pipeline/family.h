@@ -29,6 +29,7 @@ struct StageControl {
   LoadProgress on_load;
   std::function<bool()> cancelled;
   TapSink taps;
+  std::function<void(const std::string&)> note;  ///< something the user should know (a prompt that was cut)
 };
 
 class ModelFamily {

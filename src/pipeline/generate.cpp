@@ -73,6 +73,10 @@ class Generation {
       return !cancelled();
     };
     c.cancelled = control_.cancelled;
+    c.note = [this](const std::string& text) {
+      if (std::find(result_.notes.begin(), result_.notes.end(), text) == result_.notes.end())
+        result_.notes.push_back(text);
+    };
     if (control_.dump)
       c.taps = [this, tap_prefix](const std::string& tensor, const Tensor& t) { dump(tap_prefix + tensor, t); };
     return c;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/json.h"
 
 namespace danqing {
@@ -15,6 +17,16 @@ std::string_view name(ComputeType type) {
   }
   return "auto";
 }
+
+namespace {
+
+/// Formats hold text without NUL; a language model may write one.
+std::string without_nul(std::string text) {
+  text.erase(std::remove(text.begin(), text.end(), '\0'), text.end());
+  return text;
+}
+
+}  // namespace
 
 ImageMetadata make_metadata(const GeneratedImage& image, const Settings& s, const ModelInfo& model,
                             const GenerateRequest& request, ComputeType compute_type) {
@@ -45,8 +57,17 @@ ImageMetadata make_metadata(const GeneratedImage& image, const Settings& s, cons
   if (request.one_stream) j["one_stream"] = true;
   if (!request.latents.empty()) j["latents"] = "given";
   j["dtype"] = std::string(name(compute_type));
+  if (s.enhance) {
+    const EnhanceOptions& e = request.enhance;
+    const auto first = static_cast<size_t>(image.index / request.images_per_prompt * request.images_per_prompt);
+    j["prompt_enhancer"] = {{"temperature", e.temperature},
+                            {"top_p", e.top_p},
+                            {"top_k", e.top_k},
+                            {"seed", e.seed.value_or(s.seeds[first])},
+                            {"max_new_tokens", e.max_new_tokens}};
+  }
   j["index"] = image.index;
-  return {{"parameters", text}, {"danqing", dump_json(j)}};
+  return {{"parameters", without_nul(std::move(text))}, {"danqing", dump_json(j)}};
 }
 
 }  // namespace danqing

@@ -103,7 +103,9 @@ Result<std::vector<int32_t>> PromptEnhancer::generate(const std::vector<int32_t>
     if (cancelled && cancelled()) return fail(ErrorCode::cancelled, "[enhance] stopped");
     const int32_t id = choose_token(logits, sampler, generator);
     if (id < 0)
-      return fail(ErrorCode::failed, "[enhance] the model's logits are NaN after {} tokens; try --dtype f32",
+      return fail(ErrorCode::failed,
+                  "[enhance] the model's logits are NaN after {} tokens: damaged weights, or values beyond the dtype "
+                  "(--dtype f32 helps then)",
                   ids.size());
     ids.push_back(id);
     if (on_token) on_token(id);
@@ -120,6 +122,7 @@ Result<EnhanceResult> PromptEnhancer::run(std::string_view prompt, const Enhance
   DQ_TRY(const std::vector<int32_t> prompt_tokens, prompt_ids(prompt, options.width, options.height));
   pending_.clear();
   int done = 0;
+  if (on_text) on_text(0, options.max_new_tokens, "");  // reading a long prompt takes its time too
   DQ_TRY(const std::vector<int32_t> ids, generate(prompt_tokens, options, cancelled, [&](int32_t id) {
            ++done;
            if (!tokenizer_->is_special(id)) pending_ += tokenizer_->token_bytes(id);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/text.h"
 #include "base/try.h"
 #include "pipeline/prompt_enhancer.h"
 
@@ -29,6 +30,10 @@ Result<void> check_prompts(const GenerateRequest& r) {
     for (const std::string& p : *list)
       if (p.size() > kMaxPromptBytes)
         return usage_error("[prompt] expected at most {} bytes, got {}", kMaxPromptBytes, p.size());
+  for (const auto* list : {&r.prompts, &r.negative_prompts})
+    for (const std::string& p : *list)
+      if (p.find('\0') != std::string::npos)
+        return usage_error("[prompt] expected text, got a NUL byte in '{}'", one_line(p, 60));
   if (r.negative_prompts.size() > 1 && r.negative_prompts.size() != r.prompts.size())
     return usage_error("[negative_prompt] expected none, one, or one for each of the {} prompts, got {}",
                        r.prompts.size(), r.negative_prompts.size());
@@ -57,6 +62,10 @@ void add_notes(const GenerateRequest& r, const ModelInfo& info, Settings& s) {
     s.notes.push_back(fmt::format("the negative prompt has no effect at guidance {:g}", s.guidance_scale));
   if (r.enhancer == EnhancerMode::off && r.enhance.seed)
     s.notes.push_back("the enhancer's settings have no effect: it is off");
+  for (const auto* list : {&r.prompts, &r.negative_prompts})
+    for (const std::string& p : *list)
+      if (valid_utf8_prefix(p) != p.size())
+        s.notes.push_back(fmt::format("'{}' is not valid UTF-8; the wrong bytes count as U+FFFD", one_line(p, 60)));
   if (s.steps == 0) s.notes.push_back("0 steps: the picture is the decoded noise");
   if (!r.latents.empty() && !r.seeds.empty())
     s.notes.push_back("the seed has no effect on the noise: latents were given");
@@ -87,8 +96,8 @@ Result<Settings> resolve(const GenerateRequest& r, const ModelFamily& family, bo
   s.guided = family.guidance_active(s.guidance_scale);
   s.scheduler = family.scheduler();
   if (r.shift) {
-    if (!(*r.shift > 0) || *r.shift > 100)
-      return usage_error("[shift] expected a number above 0 and up to 100, got {}", *r.shift);
+    if (!(*r.shift >= 1e-3f) || *r.shift > 100)
+      return usage_error("[shift] expected a number from 0.001 to 100, got {}", *r.shift);
     s.scheduler.shift = static_cast<double>(*r.shift);
     if (s.scheduler.use_dynamic_shifting) {
       s.scheduler.use_dynamic_shifting = false;

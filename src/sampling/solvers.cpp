@@ -15,7 +15,8 @@ Result<std::vector<float>> predict(const SamplerCallbacks& callbacks, std::span<
                 latents.size(), prediction.size());
   if (!std::all_of(prediction.begin(), prediction.end(), [](float x) { return std::isfinite(x); }))
     return fail(ErrorCode::failed,
-                "[denoise] step {} of {}: expected finite values from the network, got NaN or Inf; try --dtype f32",
+                "[denoise] step {} of {}: expected finite values from the network, got NaN or Inf: damaged weights, or "
+                "values beyond the dtype (--dtype f32 helps then)",
                 step + 1, steps);
   return prediction;
 }

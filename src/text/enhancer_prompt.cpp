@@ -17,8 +17,10 @@ Result<TokenIds> enhancer_prompt_ids(const Tokenizer& tokenizer, const ChatTempl
   ChatOptions options;
   for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"})
     if (const std::string& token = tokenizer.named_token(name); !token.empty()) options.strings[name] = token;
-  DQ_TRY(const std::string text,
-         chat_template.render({{"user", enhancer_user_message(prompt, width, height)}}, options));
+  const std::string message = enhancer_user_message(prompt, width, height);
+  DQ_TRY(const std::string text, chat_template.render({{"user", message}}, options));
+  if (text.find(message) == std::string::npos)
+    return bad_input("[chat template] expected a template that passes the user's message on, got one that drops it");
   return tokenizer.encode(text, true);
 }
 

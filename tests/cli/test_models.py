@@ -8,6 +8,19 @@ from harness import GGUF, MINI, ONE, SMALL, TINY, CliTest, main, png_pixels
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 
+class PartsLeftOut(CliTest):
+    def test_without_the_enhancer(self):
+        """As people download it: model_index.json names pe, its folders are not there."""
+        root = self.dir / "model"
+        shutil.copytree(MINI, root, copy_function=os.symlink, ignore=shutil.ignore_patterns("golden", "pe", "pe_tokenizer"))
+        self.generate("a cat", *SMALL, "-m", root, "-o", "a.png")
+        self.generate("a cat", *SMALL, "-m", MINI, "-o", "b.png", "--prompt-enhancer", "off", "--seed", "1")
+        self.run_ok("inspect", root)
+        r = self.danqing("generate", "a cat", *SMALL, "-m", root, "--prompt-enhancer", "on")
+        self.assertEqual((r.returncode, r.stdout), (2, ""))
+        self.assertIn("no prompt enhancer", r.stderr)
+
+
 class WrongModels(CliTest):
     def refused(self, *args, says=None, code=3):
         with self.subTest(args=args):
@@ -51,10 +64,29 @@ class WrongModels(CliTest):
         self.refused("--tokenizer", MINI / "vae")
 
     def test_parts_that_do_not_belong_together(self):
-        r = self.danqing("generate", "a cat", *SMALL, "--transformer", TINY / "transformer")
+        r = self.danqing("generate", "a cat", *SMALL, "-m", MINI, "--transformer", TINY / "transformer")
         self.assertEqual((r.returncode, r.stdout, self.files()), (3, "", []))
         self.assertEqual(len(r.stderr.splitlines()), 1)  # before any weights are loaded
         self.assertRegex(r.stderr, r"the transformer expects text features of width 96, the text encoder .*text_encoder makes 192")
+
+    def test_a_network_alone_borrows_nothing_from_the_built_in_model(self):
+        self.refused("--transformer", TINY / "transformer", "--text-encoder", TINY / "text_encoder", "--tokenizer", TINY / "tokenizer",
+                     says="needs a vae")
+        self.refused("--transformer", TINY / "transformer", "--text-encoder", TINY / "text_encoder", "--vae", TINY / "vae",
+                     says="[model] the given files: no tokenizer")
+
+    def test_pipes_in_place_of_tokenizer_files(self):
+        for name in ("tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json", "pe_tokenizer/tokenizer.json",
+                     "pe_tokenizer/chat_template.jinja"):
+            root = self.mini_with(name.replace("/", "-"), **{name: None})
+            os.mkfifo(root / name)
+            self.assert_refused(3, "enhance", "a cat", "-m", root, *ONE, says=name)
+
+    def test_a_template_that_drops_the_message(self):
+        root = self.mini_with("mute", **{"pe_tokenizer/chat_template.jinja": b"nothing"})
+        r = self.danqing("enhance", "a cat", "-m", root, *ONE)
+        self.assertEqual((r.returncode, r.stdout), (3, ""))
+        self.assertIn("drops", r.stderr)
 
     def test_truncated_weights(self):
         whole = (MINI / "transformer" / WEIGHTS).read_bytes()

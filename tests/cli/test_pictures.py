@@ -145,6 +145,14 @@ class Prompts(CliTest):
         self.generate("-o", "{index}.png", "--seed", "1", *SMALL, stdin="a cat\n红苹果\n")
         self.assertEqual(self.prompts(), ["a cat", "红苹果"])
 
+    def test_dash_among_others(self):
+        r = self.generate("a cat", "-", *SMALL, "--json", "--seed", "1", stdin="panda\nfox\n")
+        self.assertEqual([i["prompt"] for i in json.loads(r.stdout)["images"]], ["a cat", "panda", "fox"])
+
+    def test_a_prompt_that_is_cut_is_said(self):
+        r = self.generate("a cat " * 2000, *SMALL, "--json", "-o", "x.png")
+        self.assertRegex(" ".join(json.loads(r.stdout)["notes"]), r"has \d+ tokens and was cut to the model's 512")
+
     def test_dash(self):
         self.generate("-", "-o", "{index}.png", "--seed", "1", *SMALL, stdin="panda")
         self.assertEqual(self.prompts(), ["panda"])

@@ -10,6 +10,35 @@ class WrongOptions(CliTest):
         with self.subTest(args=args):
             self.assert_refused(code, "generate", "a cat", *args, says=says)
 
+    def test_empty_words(self):
+        """"$UNSET" in a script must not mean the default."""
+        for option in ("-m", "--size", "--seed", "--enhancer-seed", "--dump-tensors", "--prompt-file", "--sampler", "-o", "--noise", "--shift",
+                       "--device", "--dtype", "--vae"):
+            with self.subTest(option=option):
+                self.assert_refused(2, "generate", "a cat", option, "")
+        self.assert_refused(2, "bench", "--config", "")
+        self.assert_refused(2, "bench", "--weights", "")
+
+    def test_nul_in_a_prompt(self):
+        (self.dir / "prompts.txt").write_bytes(b"a\0b\n")
+        self.assert_refused(2, "generate", "--prompt-file", "prompts.txt", says="NUL")
+
+    def test_bench_options_that_do_not_go_together(self):
+        self.assert_refused(2, "bench", "--layers", "3", says="--config")
+        self.assert_refused(2, "bench", "--config", "ernie-8b", "-m", "x", says="--model")
+        self.assert_refused(2, "bench", "--config", "ernie-8b", "--stage", "pipeline", says="pipeline")
+
+    def test_standard_input_is_read_once(self):
+        self.assert_refused(2, "generate", "-", "-", says="once")
+
+    def test_sides(self):
+        for value in ("0", "-5"):
+            self.assert_refused(2, "generate", "a cat", "--width", value, says=f"got {value}")
+            self.assert_refused(2, "generate", "a cat", "--height", value, says=f"got {value}")
+
+    def test_long_file_names(self):
+        self.assert_refused(2, "generate", "a cat", "-o", "x" * 300 + ".png", says="file name")
+
     def test_unknown_words(self):
         self.assert_refused(2, "draw", "a cat")
         self.assert_refused(2, "--nonsense")
@@ -26,8 +55,7 @@ class WrongOptions(CliTest):
                        "--seed", "--temperature", "--top-p", "--top-k", "--max-tokens"):
             self.refused(option, "abc")
             self.refused(option, "1x")
-            if option != "--seed":  # no seed means random
-                self.refused(option, "")
+            self.refused(option, "")
         for option in ("--steps", "--width", "--batch", "--batch-size", "--threads", "--quality", "--seed", "--top-k", "--max-tokens"):
             self.refused(option, "1.5")
             self.refused(option, "99999999999999999999")
