@@ -17,8 +17,8 @@ setup:
 	@tools/setup.sh
 
 build: setup
-	@test -f $(BUILD)/build.ninja || cmake --preset $(PRESET) -DDANQING_BUILD_TESTS=$(if $(TESTS),ON,OFF)
-	@if [ -n "$(TESTS)" ]; then cmake --preset $(PRESET) -DDANQING_BUILD_TESTS=ON >/dev/null; fi
+	@if [ -n "$(TESTS)" ]; then cmake --preset $(PRESET) -DDANQING_BUILD_TESTS=ON; \
+	elif [ ! -f $(BUILD)/build.ninja ]; then cmake --preset $(PRESET) -DDANQING_BUILD_TESTS=OFF; fi
 	@cmake --build $(BUILD) -j $(JOBS)
 
 demo: build

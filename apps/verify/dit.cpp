@@ -1,4 +1,7 @@
 // The denoising transformer.
+#include <functional>
+#include <map>
+
 #include "base/try.h"
 #include "models/ernie_image/transformer.h"
 #include "pipeline/family.h"
@@ -39,6 +42,18 @@ Tolerance tolerance_for(const Golden& f32, const std::string& name, double facto
   return f32_tolerance(page::kTransformer, f32_spread(f32.json(), name), factor);
 }
 
+/// Judges every value that a forward pass owes; one that is missing is a failed row.
+void each_value(const std::vector<std::string>& wanted, const std::map<std::string, Tensor>& got, Checker& c,
+                const std::function<void(const std::string& key, const Tensor& value)>& judge) {
+  for (const std::string& key : wanted) {
+    const auto it = got.find(key);
+    if (it == got.end())
+      c.fail(key, "the transformer gave no value of this name");
+    else
+      judge(key, it->second);
+  }
+}
+
 }  // namespace
 
 Result<TransformerInputs> transformer_inputs(Golden& dit, const std::string& name) {
@@ -72,14 +87,9 @@ void add_transformer(const Model& m) {
                   DQ_TRY(const TransformerInputs in, transformer_inputs(*g, name));
                   const std::vector<std::string> wanted = case_keys(*g, name);
                   DQ_TRY(const auto got, forward(*transformer, in, name, wanted.size() > 1));
-                  for (const std::string& key : wanted) {
-                    const auto it = got.find(key);
-                    if (it == got.end()) {
-                      c.fail(key, "the transformer gave no value of this name");
-                      continue;
-                    }
-                    c.compare(key, *g, key, it->second, tolerance_for(*g, name, factor));
-                  }
+                  each_value(wanted, got, c, [&](const std::string& key, const Tensor& value) {
+                    c.compare(key, *g, key, value, tolerance_for(*g, name, factor));
+                  });
                   return {};
                 });
   }
@@ -112,17 +122,12 @@ void add_transformer_bf16(const Model& m) {
                   for (float& t : in.timesteps) t = timestep_as(t, WorkType::bf16);
                   const std::vector<std::string> wanted = case_keys(*g, name);
                   DQ_TRY(const auto got, forward(*transformer, in, name, wanted.size() > 1));
-                  for (const std::string& key : wanted) {
-                    const auto it = got.find(key);
-                    if (it == got.end()) {
-                      c.fail(key, "the transformer gave no value of this name");
-                      continue;
-                    }
+                  each_value(wanted, got, c, [&](const std::string& key, const Tensor& value) {
                     // Measured for the output; a tap's own error is read off the two goldens.
                     const auto measured =
                         key == name + ".out" ? number_at(g->json(), {"measured", name, "rel_l2"}) : std::nullopt;
-                    c.bf16(key, *g, key, *f32, key, it->second, measured, tolerance_for(*f32, name, factor).limit);
-                  }
+                    c.bf16(key, *g, key, *f32, key, value, measured, tolerance_for(*f32, name, factor).limit);
+                  });
                   return {};
                 });
 }

@@ -54,10 +54,7 @@ class EngineImpl final : public Engine {
       StageControl stage;
       stage.cancelled = control.cancelled;
       stage.on_load = [&](uint64_t done, uint64_t total) {
-        ProgressEvent e{Stage::load};
-        e.step = total ? static_cast<int>(1000 * (static_cast<double>(done) / static_cast<double>(total))) : 1000;
-        e.steps = 1000;
-        if (control.on_progress) control.on_progress(e);
+        if (control.on_progress) control.on_progress(load_event(done, total));
         return !(control.cancelled && control.cancelled());
       };
       return family_->enhance(prompt, options, stage, [&](int done, int cap, const std::string& text) {

@@ -66,10 +66,7 @@ class Generation {
       if (loading_) result_.seconds_load += std::chrono::duration<double>(now - load_mark_).count();
       loading_ = done < total;
       load_mark_ = now;
-      ProgressEvent e{Stage::load};
-      e.step = total ? static_cast<int>(1000 * (static_cast<double>(done) / static_cast<double>(total))) : 1000;
-      e.steps = 1000;
-      report(e);
+      report(load_event(done, total));
       return !cancelled();
     };
     c.cancelled = control_.cancelled;
@@ -242,6 +239,13 @@ class Generation {
 };
 
 }  // namespace
+
+ProgressEvent load_event(uint64_t done, uint64_t total) {
+  ProgressEvent e{Stage::load};
+  e.steps = 1000;
+  e.step = total ? static_cast<int>(1000 * (static_cast<double>(done) / static_cast<double>(total))) : 1000;
+  return e;
+}
 
 const Tensor* FeatureCache::find(const std::string& prompt) {
   for (auto it = entries_.begin(); it != entries_.end(); ++it)

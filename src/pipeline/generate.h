@@ -21,6 +21,9 @@ class FeatureCache {
   std::list<std::pair<std::string, Tensor>> entries_;  // newest first
 };
 
+/// Loading as a progress event: per mille of bytes.
+ProgressEvent load_event(uint64_t done, uint64_t total);
+
 Result<GenerateResult> generate(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request,
                                 const Settings& settings, const RunControl& control, ComputeType compute_type);
 

@@ -27,13 +27,12 @@ Result<void> check_side(const char* what, int value, int multiple) {
 Result<void> check_prompts(const GenerateRequest& r) {
   if (r.prompts.empty()) return usage_error("[prompt] expected at least one prompt, got none");
   for (const auto* list : {&r.prompts, &r.negative_prompts})
-    for (const std::string& p : *list)
+    for (const std::string& p : *list) {
       if (p.size() > kMaxPromptBytes)
         return usage_error("[prompt] expected at most {} bytes, got {}", kMaxPromptBytes, p.size());
-  for (const auto* list : {&r.prompts, &r.negative_prompts})
-    for (const std::string& p : *list)
       if (p.find('\0') != std::string::npos)
         return usage_error("[prompt] expected text, got a NUL byte in '{}'", one_line(p, 60));
+    }
   if (r.negative_prompts.size() > 1 && r.negative_prompts.size() != r.prompts.size())
     return usage_error("[negative_prompt] expected none, one, or one for each of the {} prompts, got {}",
                        r.prompts.size(), r.negative_prompts.size());
