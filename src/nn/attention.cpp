@@ -51,6 +51,8 @@ ggml_tensor* attention_written_out(Graph& g, ggml_tensor* q, ggml_tensor* k, ggm
 ggml_tensor* attention(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask, float scale) {
   const int64_t d = v->ne[0], heads = q->ne[1], queries = q->ne[2], batch = q->ne[3];
   if (mask) mask = contiguous(g, mask);
+  if (mask && mask->ne[1] == 1 && queries > 1)  // a key padding mask
+    mask = ggml_repeat_4d(g.ctx(), mask, mask->ne[0], queries, 1, mask->ne[3]);
   const bool tiles = g.device().is_cpu() && queries >= kFusedQueries && d % 16 == 0 && k->type == GGML_TYPE_F32 &&
                      v->type == GGML_TYPE_F32;
   q = ggml_permute(g.ctx(), q, 0, 2, 1, 3);  // [B, H, T, D], views

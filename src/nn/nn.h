@@ -49,7 +49,7 @@ enum class RopeStyle {
 ggml_tensor* rope(Graph& g, ggml_tensor* x, ggml_tensor* cos, ggml_tensor* sin, RopeStyle style);
 
 /// softmax(q k^T * scale + mask) v. q [B, Tq, Hq, D], k and v [B, Tk, Hkv, D], Hq a multiple of Hkv (query head h uses
-/// key head h / (Hq/Hkv)). mask: null, or [B or 1, 1, Tq, Tk] f32 holding 0 and -inf. Returns [B, Tq, Hq*D].
+/// key head h / (Hq/Hkv)). mask: null, or [B or 1, 1, Tq or 1, Tk] f32 holding 0 and -inf. Returns [B, Tq, Hq*D].
 /// f32 softmax. Memory stays bounded for long sequences (never all heads' Tq x Tk at once past a stated limit).
 ggml_tensor* attention(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask, float scale);
 
