@@ -9,6 +9,7 @@ find_package(Threads REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(WEBP REQUIRED IMPORTED_TARGET libwebp libwebpmux libwebpdemux)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 add_library(utf8proc::utf8proc ALIAS PkgConfig::UTF8PROC)
 
 # ggml: an installed one first, then the PyPI package that tools/setup.sh unpacked, then one built from source

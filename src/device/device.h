@@ -25,9 +25,22 @@ std::vector<DeviceInfo> list_devices();
 std::string ggml_version_text();  ///< "0.20.2"
 std::string cpu_features();       ///< "AVX2 FMA F16C AVX512F ..." as the processor reports
 
+namespace kernels {
+class Pool;
+}
+
+/// Which code multiplies on the CPU: ours (src/device/kernels), or plain ggml's.
+enum class CpuKernels { danqing, ggml };
+/// In which numbers weights of less than 24 bits are multiplied on the CPU (f32 weights always in f32).
+/// automatic: the fastest that loses nothing against bf16, measured once. f32: exact products. i16: 12-bit integers, a
+/// scale for 128 values. i8: 8-bit integers, a scale a row (W8A8): fastest, coarser than bf16.
+enum class CpuPrecision { automatic, f32, i16, i8 };
+
 struct DeviceOptions {
   int threads =
       0;  ///< CPU threads; 0 = $DANQING_THREADS, else the physical cores this process may use (affinity, quota)
+  CpuKernels cpu_kernels = CpuKernels::danqing;  ///< ggml where the processor has no tiles for ours
+  CpuPrecision cpu_precision = CpuPrecision::automatic;
 };
 
 class Device {
@@ -41,6 +54,9 @@ class Device {
   const DeviceInfo& info() const { return info_; }
   int threads() const { return threads_; }  ///< of the host: for the CPU's operations and for converting weights
   bool is_cpu() const { return is_cpu_; }
+  /// The threads of our own kernels; null: plain ggml computes (a card, or CpuKernels::ggml).
+  kernels::Pool* pool() const { return pool_.get(); }
+  CpuPrecision cpu_precision() const { return cpu_precision_; }
   ggml_backend_t backend() const { return backend_; }
   ggml_backend_buffer_type_t buffer_type() const;
 
@@ -75,13 +91,15 @@ class Device {
   void set_abort_callback(ggml_abort_callback callback, void* data) const;
 
  private:
-  Device() = default;
+  Device();
   Result<void> admit(size_t bytes, std::string_view what);
   void charge(size_t bytes);
   DeviceInfo info_;
   ggml_backend_t backend_ = nullptr;
   int threads_ = 1;
   bool is_cpu_ = false;
+  std::unique_ptr<kernels::Pool> pool_;
+  CpuPrecision cpu_precision_ = CpuPrecision::automatic;
   uint64_t allocated_ = 0, peak_ = 0, limit_ = std::numeric_limits<uint64_t>::max();
   int fail_in_ = 0;
 };

@@ -106,13 +106,19 @@ ggml_cgraph* Graph::finish() {
   return graph_;
 }
 
+namespace {
+constexpr size_t kScratchAlign = 64;
+size_t scratch_bytes(const Graph::Scratch& s) { return s.bytes ? s.bytes + kScratchAlign : 0; }
+}  // namespace
+
 Runner::Runner(std::unique_ptr<Graph> graph) : graph_(std::move(graph)) {}
 Runner::~Runner() = default;
 Runner::Runner(Runner&&) noexcept = default;
 
 size_t Runner::measure() {
-  if (buffer_) return buffer_.get_deleter().bytes;
-  return graph_->device().measure_graph(graph_->finish());
+  const size_t scratch = scratch_bytes(graph_->scratch_);
+  if (buffer_) return buffer_.get_deleter().bytes + scratch;
+  return graph_->device().measure_graph(graph_->finish()) + scratch;
 }
 
 Result<void> Runner::prepare() {
@@ -126,6 +132,11 @@ Result<void> Runner::prepare() {
                   device.info().name, ggml_op_desc(node),
                   ggml_type_name(node->src[0] ? node->src[0]->type : node->type), to_string(torch_shape(node)),
                   ggml_version());
+  }
+  if (const size_t bytes = scratch_bytes(graph_->scratch_)) {
+    DQ_TRY(scratch_, graph_->device().allocate(bytes, "scratch of the kernels"));
+    const auto base = reinterpret_cast<uintptr_t>(ggml_backend_buffer_get_base(scratch_.get()));
+    graph_->scratch_.data = reinterpret_cast<std::byte*>((base + kScratchAlign - 1) / kScratchAlign * kScratchAlign);
   }
   DQ_TRY(buffer_, graph_->device().allocate_graph(graph, "intermediate results"));
   return {};

@@ -4,6 +4,8 @@
 #pragma once
 #include <ggml.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -41,6 +43,16 @@ class Graph {
   /// require/output/tap calls that need them.
   void require(ggml_tensor* t);
 
+  // For device/kernels: memory that an operation needs only while it runs (one for all of them, as large as the largest
+  // asks for), and things that must live as long as the graph.
+  struct Scratch {
+    size_t bytes = 0;
+    std::byte* data = nullptr;  ///< set by the Runner
+  };
+  void need_scratch(size_t bytes) { scratch_.bytes = std::max(scratch_.bytes, bytes); }
+  Scratch& scratch() { return scratch_; }
+  void own(std::shared_ptr<void> thing) { owned_.push_back(std::move(thing)); }
+
  private:
   friend class Runner;
   struct Named {
@@ -59,6 +71,8 @@ class Graph {
   bool keep_taps_ = false;
   std::vector<Named> inputs_, outputs_, taps_;
   std::vector<ggml_tensor*> required_;
+  Scratch scratch_;
+  std::vector<std::shared_ptr<void>> owned_;
 };
 
 /// Owns the compute buffer of one graph. The graph must not be added to once it has a Runner.
@@ -68,7 +82,7 @@ class Runner {
   ~Runner();
   Runner(Runner&&) noexcept;
 
-  /// Exact bytes of the compute buffer, without allocating it.
+  /// Exact bytes of the compute buffer and of the scratch memory, without allocating them.
   size_t measure();
   /// Allocates; error does_not_fit, or failed when the device lacks an operation. Called by set() and run() if needed.
   Result<void> prepare();
@@ -88,6 +102,7 @@ class Runner {
   Result<Graph::Named*> input_for(std::string_view name, size_t count);
   std::unique_ptr<Graph> graph_;
   Device::GraphBuffer buffer_{nullptr, {}};
+  Device::Buffer scratch_{nullptr, {}};
 };
 
 }  // namespace danqing

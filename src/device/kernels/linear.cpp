@@ -1,0 +1,182 @@
+#include "device/kernels/linear.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include "device/kernels/activation.h"
+#include "device/kernels/gemm.h"
+#include "device/kernels/rows.h"
+
+namespace danqing::kernels {
+namespace {
+
+/// Up to here each weight is read once and multiplied where it lies; packing it would cost more than the product.
+constexpr int64_t kDotRows = 8;
+constexpr int64_t kDotColumns = 64;  ///< of a task
+
+Format format_for(const Device& device, DType weight) {
+  if (weight == DType::f32) return Format::f32;
+  switch (device.cpu_precision()) {
+    case CpuPrecision::f32: return Format::f32;
+    case CpuPrecision::i16: return computes(Format::i16) ? Format::i16 : Format::f32;
+    case CpuPrecision::i8: return computes(Format::i8) ? Format::i8 : Format::f32;
+    case CpuPrecision::automatic: break;
+  }
+  return preferred_format();
+}
+
+/// Rows of a weight matrix as f32.
+RowSource stored_rows(const std::byte* data, DType type, size_t row_bytes) {
+  if (type == DType::f32)
+    return [=](int64_t row, int64_t k0, int64_t, float*) {
+      return reinterpret_cast<const float*>(data + static_cast<size_t>(row) * row_bytes) + k0;
+    };
+  const auto block = static_cast<size_t>(traits(type).block_elements);
+  const auto bytes = static_cast<size_t>(traits(type).block_bytes);
+  return [=](int64_t row, int64_t k0, int64_t kn, float* buffer) -> const float* {
+    expand(type, data + static_cast<size_t>(row) * row_bytes + static_cast<size_t>(k0) / block * bytes, kn, buffer);
+    return buffer;
+  };
+}
+
+struct Linear {
+  DType type = DType::f32;
+  Format format = Format::f32;
+  int64_t rows = 0, in = 0, out = 0;
+  bool bias = false;
+  std::optional<Gate> gate;
+  size_t gemm_bytes = 0;
+  /// W8A8: the scales of the weight's rows, found in the first run.
+  std::vector<float> weight_scales;
+  std::once_flag scales_known;
+};
+
+size_t scale_bytes(const Linear& l) {
+  return l.format == Format::i8 ? (static_cast<size_t>(l.rows) * sizeof(float) + 63) / 64 * 64 : 0;
+}
+
+Gemm product(const Linear& l) {
+  Gemm g;
+  g.m = l.rows, g.n = l.out, g.k = l.in, g.format = l.format;
+  g.b_is_coarse = true;
+  return g;
+}
+
+/// Bias and gate for `count` values of row m from column n on.
+void finish(const ggml_tensor* bias, const ggml_tensor* gate, std::optional<Gate> act, int64_t m, int64_t n,
+            int64_t count, float* y) {
+  if (bias) {
+    const float* b = static_cast<const float*>(bias->data) + n;
+    for (int64_t i = 0; i < count; ++i) y[i] += b[i];
+  }
+  if (gate) {
+    const float* a = static_cast<const float*>(gate->data) + m * gate->ne[0] + n;
+    if (*act == Gate::silu)
+      silu_times(a, y, count, y);
+    else
+      gelu_erf_times(a, y, count, y);
+  }
+}
+
+void run_dots(const Linear& l, const OpRun& r, const ggml_tensor* bias, const ggml_tensor* gate) {
+  const auto* x = static_cast<const float*>(r.out->src[0]->data);
+  const ggml_tensor* w = r.out->src[1];
+  auto* y = static_cast<float*>(r.out->data);
+  for_ranges(r.pool, l.out, kDotColumns, [&](int64_t first, int64_t last, int) {
+    for (int64_t m = 0; m < l.rows; m += 4) {
+      const auto rows = static_cast<int>(std::min<int64_t>(4, l.rows - m));
+      for (int64_t n = first; n < last; ++n) {
+        float sums[4];
+        dot(l.type, static_cast<const std::byte*>(w->data) + static_cast<size_t>(n) * w->nb[1], x + m * l.in, l.in, rows,
+            l.in, sums);
+        for (int i = 0; i < rows; ++i) y[(m + i) * l.out + n] = sums[i];
+      }
+      for (int i = 0; i < rows; ++i) finish(bias, gate, l.gate, m + i, first, last - first, y + (m + i) * l.out + first);
+    }
+  });
+}
+
+/// max |row| / 127 of every row of the weights.
+void find_scales(Linear& l, const ggml_tensor* w, Pool& pool) {
+  l.weight_scales.resize(static_cast<size_t>(l.out));
+  const RowSource rows = stored_rows(static_cast<const std::byte*>(w->data), l.type, w->nb[1]);
+  for_ranges(pool, l.out, kDotColumns, [&](int64_t first, int64_t last, int) {
+    constexpr int64_t kPiece = 1024;
+    alignas(64) float buffer[kPiece];
+    for (int64_t n = first; n < last; ++n) {
+      float max = 0;
+      for (int64_t k = 0; k < l.in; k += kPiece) {
+        const int64_t kn = std::min(kPiece, l.in - k);
+        const float part = absmax(rows(n, k, kn, buffer), kn);
+        max = part > max || part != part ? part : max;
+      }
+      l.weight_scales[static_cast<size_t>(n)] = max / 127.0f;
+    }
+  });
+}
+
+void run_gemm(Linear& l, const OpRun& r, const ggml_tensor* bias, const ggml_tensor* gate) {
+  const auto* x = static_cast<const float*>(r.out->src[0]->data);
+  const ggml_tensor* w = r.out->src[1];
+  Gemm g = product(l);
+  g.a = [x, in = l.in](int64_t row, int64_t k0, int64_t, float*) { return x + row * in + k0; };
+  g.b = stored_rows(static_cast<const std::byte*>(w->data), l.type, w->nb[1]);
+  g.c = static_cast<float*>(r.out->data);
+  g.ldc = l.out;
+  if (bias || gate)
+    g.finish = [&](int64_t m, int64_t n, int64_t count, float* y) { finish(bias, gate, l.gate, m, n, count, y); };
+  std::byte* scratch = r.scratch;
+  if (l.format == Format::i8) {
+    auto* scales = reinterpret_cast<float*>(scratch);
+    scratch += scale_bytes(l);
+    std::call_once(l.scales_known, [&] { find_scales(l, w, r.pool); });
+    for_ranges(r.pool, l.rows, 64, [&](int64_t first, int64_t last, int) {
+      for (int64_t m = first; m < last; ++m) scales[m] = absmax(x + m * l.in, l.in) / 127.0f;
+    });
+    g.a_scale = scales;
+    g.b_scale = l.weight_scales.data();
+  }
+  multiply(r.pool, g, scratch);
+}
+
+ggml_tensor* append(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* gate,
+                    std::optional<Gate> act) {
+  auto l = std::make_shared<Linear>();
+  l->type = *dtype_from_ggml(weight->type);
+  l->format = format_for(g.device(), l->type);
+  l->rows = ggml_nrows(x), l->in = x->ne[0], l->out = weight->ne[1];
+  l->bias = bias != nullptr;
+  l->gate = act;
+  const bool dots = l->rows <= kDotRows;
+  const size_t scratch = dots ? 0 : scale_bytes(*l) + gemm_scratch(product(*l), g.device().pool()->threads());
+  std::vector<ggml_tensor*> inputs{x, weight};
+  if (bias) inputs.push_back(bias);
+  if (gate) inputs.push_back(gate);
+  return op(g, act ? "linear_gated" : "linear", {l->out, x->ne[1], x->ne[2], x->ne[3]}, inputs, scratch,
+            [l, dots](const OpRun& r) {
+              const ggml_tensor* b = l->bias ? r.out->src[2] : nullptr;
+              const ggml_tensor* a = l->gate ? r.out->src[l->bias ? 3 : 2] : nullptr;
+              if (dots)
+                run_dots(*l, r, b, a);
+              else
+                run_gemm(*l, r, b, a);
+            });
+}
+
+}  // namespace
+
+bool multiplies(ggml_type type) {
+  const auto dtype = dtype_from_ggml(type);
+  return dtype && expands(*dtype);
+}
+
+ggml_tensor* linear(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias) {
+  return append(g, x, weight, bias, nullptr, std::nullopt);
+}
+
+ggml_tensor* linear_gated(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* gate, Gate act) {
+  return append(g, x, weight, nullptr, gate, act);
+}
+
+}  // namespace danqing::kernels

@@ -1,0 +1,317 @@
+#include "device/kernels/rows.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/kernels/rows.cpp"
+#include "device/kernels/targets.h"  // before highway.h
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "device/kernels/micro.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace danqing::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using DF = hn::ScalableTag<float>;
+using DI = hn::RebindToSigned<DF>;
+using DU = hn::RebindToUnsigned<DF>;
+using V = hn::Vec<DF>;
+
+// Loaders: `N` values from value index i of a stored row.
+struct F32Row {
+  const float* p;
+  V load(size_t i) const { return hn::LoadU(DF(), p + i); }
+};
+struct Bf16Row {
+  const uint16_t* p;
+  V load(size_t i) const {
+    const hn::Rebind<uint16_t, DF> d16;
+    return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(DU(), hn::LoadU(d16, p + i))));
+  }
+};
+struct F16Row {
+  const uint16_t* p;
+  V load(size_t i) const {
+    const hn::Rebind<hwy::float16_t, DF> d16;
+    const hn::Rebind<uint16_t, DF> u16;
+    return hn::PromoteTo(DF(), hn::BitCast(d16, hn::LoadU(u16, p + i)));
+  }
+};
+
+template <class Row>
+void widen(Row row, size_t n, float* HWY_RESTRICT out) {
+  const DF d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(row.load(i), d, out + i);
+  if (i == n) return;
+  alignas(64) uint8_t padded[64 * sizeof(float)] = {};
+  std::memcpy(padded, row.p + i, (n - i) * sizeof(*row.p));
+  row.p = reinterpret_cast<decltype(row.p)>(padded);
+  alignas(64) float tail[64];
+  hn::Store(row.load(0), d, tail);
+  std::copy_n(tail, n - i, out + i);
+}
+
+void widen_bf16(const void* p, size_t n, float* out) { widen(Bf16Row{static_cast<const uint16_t*>(p)}, n, out); }
+void widen_f16(const void* p, size_t n, float* out) { widen(F16Row{static_cast<const uint16_t*>(p)}, n, out); }
+
+/// 4 x 4 units are turned over in registers.
+void interleave(const void* const* rows, int count, int64_t k, int64_t group, int64_t first, void* out) {
+  auto* to = static_cast<uint32_t*>(out) + first;
+  int64_t j = 0;
+#if HWY_TARGET != HWY_SCALAR
+  if (count == 4) {
+    const auto row = [&](int r) { return static_cast<const uint32_t*>(rows[r]); };
+    const uint32_t *r0 = row(0), *r1 = row(1), *r2 = row(2), *r3 = row(3);
+    const hn::FixedTag<uint32_t, 4> d;
+    const hn::RepartitionToWide<decltype(d)> w;
+    for (; j + 4 <= k; j += 4) {
+      const auto a = hn::LoadU(d, r0 + j), b = hn::LoadU(d, r1 + j);
+      const auto c = hn::LoadU(d, r2 + j), e = hn::LoadU(d, r3 + j);
+      const auto ab0 = hn::BitCast(w, hn::InterleaveLower(d, a, b)), ab1 = hn::BitCast(w, hn::InterleaveUpper(d, a, b));
+      const auto ce0 = hn::BitCast(w, hn::InterleaveLower(d, c, e)), ce1 = hn::BitCast(w, hn::InterleaveUpper(d, c, e));
+      uint32_t* p = to + j * group;
+      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(w, ab0, ce0)), d, p);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(w, ab0, ce0)), d, p + group);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(w, ab1, ce1)), d, p + 2 * group);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(w, ab1, ce1)), d, p + 3 * group);
+    }
+  }
+#endif
+  const int64_t width = std::min<int64_t>(4, group - first);
+  for (; j < k; ++j)
+    for (int r = 0; r < width; ++r) {
+      uint32_t unit = 0;
+      if (r < count) std::memcpy(&unit, static_cast<const std::byte*>(rows[r]) + j * 4, 4);
+      to[j * group + r] = unit;
+    }
+}
+
+float absmax(const float* x, int64_t k) {
+  const DF d;
+  const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(k);
+  V max = hn::Zero(d), poison = hn::Zero(d);  // x * 0 is NaN exactly where x is not finite
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const V v = hn::LoadU(d, x + i);
+    max = hn::Max(max, hn::Abs(v));
+    poison = hn::MulAdd(v, hn::Zero(d), poison);
+  }
+  float m = hn::GetLane(hn::MaxOfLanes(d, max)), p = hn::GetLane(hn::SumOfLanes(d, poison));
+  for (; i < n; ++i) m = std::max(m, std::abs(x[i])), p += x[i] * 0.0f;
+  return p == 0.0f ? m : std::numeric_limits<float>::quiet_NaN();
+}
+
+#if HWY_TARGET != HWY_SCALAR
+/// One block of n <= 128 values.
+void block_i16(const float* x, size_t n, float inverse, int16_t* q) {
+  const DF d;
+  const hn::Rebind<int16_t, DF> d16;
+  const DI di;
+  const size_t lanes = hn::Lanes(d);
+  const auto top = hn::Set(di, kMaxI16), bottom = hn::Set(di, -kMaxI16);
+  const V factor = hn::Set(d, inverse);
+  const auto one = [&](V v) {
+    const auto rounded = hn::NearestInt(hn::Mul(v, factor));
+    return hn::DemoteTo(d16, hn::Min(hn::Max(rounded, bottom), top));
+  };
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(one(hn::LoadU(d, x + i)), d16, q + i);
+  if (i < n) {
+    alignas(64) float tail[64] = {};
+    alignas(64) int16_t narrow[64];
+    std::copy_n(x + i, n - i, tail);
+    hn::Store(one(hn::Load(d, tail)), d16, narrow);
+    std::copy_n(narrow, n - i, q + i);
+  }
+}
+#else
+void block_i16(const float* x, size_t n, float inverse, int16_t* q) {
+  for (size_t i = 0; i < n; ++i)
+    q[i] = static_cast<int16_t>(std::clamp(static_cast<int>(std::lrint(x[i] * inverse)), -kMaxI16, kMaxI16));
+}
+#endif
+
+void quantize_i16(const float* x, int64_t k, bool power_of_two, int16_t* q, float* scales) {
+  for (int64_t i = 0; i < k; i += kBlockK, x += kBlockK, q += kBlockK, ++scales) {
+    const int64_t n = std::min(kBlockK, k - i);
+    const float m = absmax(x, n);
+    if (n < kBlockK) std::fill(q + n, q + kBlockK, int16_t{0});
+    if (!(m >= std::numeric_limits<float>::min() * 8192)) {  // zeros, values too small to matter, or not finite
+      *scales = m == m ? 0.0f : m;
+      std::fill(q, q + n, int16_t{0});
+      continue;
+    }
+    float scale = m / static_cast<float>(kMaxI16);
+    if (power_of_two) {  // m in [2^e, 2^(e+1)) becomes at most 4095: scale 2^(e-11)
+      int e = 0;
+      std::frexp(m, &e);
+      scale = std::ldexp(1.0f, e - 12);
+    }
+    *scales = scale;
+    block_i16(x, static_cast<size_t>(n), 1.0f / scale, q);
+  }
+}
+
+void quantize_i8(const float* x, int64_t k, float scale, int zero, uint8_t* q) {
+  const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
+  int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const DF d;
+  const DI di;
+  const hn::Rebind<int8_t, DF> d8;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto top = hn::Set(di, 127), bottom = hn::Set(di, -127);
+  const V factor = hn::Set(d, inverse);
+  const auto flip = hn::Set(d8, static_cast<int8_t>(zero));  // adding 128 modulo 256 changes the top bit only
+  for (; i + lanes <= k; i += lanes) {
+    const auto r = hn::Min(hn::Max(hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), factor)), bottom), top);
+    hn::StoreU(hn::Add(hn::DemoteTo(d8, r), flip), d8, reinterpret_cast<int8_t*>(q) + i);
+  }
+#endif
+  for (; i < k; ++i)
+    q[i] = static_cast<uint8_t>(std::clamp(static_cast<int>(std::nearbyint(x[i] * inverse)), -127, 127) + zero);
+}
+
+/// Four sums a row of x, so that the additions do not wait for each other.
+template <int kRows, class Row>
+void dot_rows(Row w, const float* HWY_RESTRICT x, int64_t ldx, int64_t k, float* HWY_RESTRICT y) {
+  const DF d;
+  const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(k);
+  constexpr int kSums = 4;
+  V sum[kRows][kSums];
+  DANQING_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    DANQING_UNROLL
+    for (int s = 0; s < kSums; ++s) sum[r][s] = hn::Zero(d);
+  }
+  size_t i = 0;
+  for (; i + kSums * lanes <= n; i += kSums * lanes) {
+    DANQING_UNROLL
+    for (int s = 0; s < kSums; ++s) {
+      const V v = w.load(i + static_cast<size_t>(s) * lanes);
+      DANQING_UNROLL
+      for (int r = 0; r < kRows; ++r)
+        sum[r][s] = hn::MulAdd(v, hn::LoadU(d, x + r * ldx + i + static_cast<size_t>(s) * lanes), sum[r][s]);
+    }
+  }
+  for (; i + lanes <= n; i += lanes) {
+    const V v = w.load(i);
+    for (int r = 0; r < kRows; ++r) sum[r][0] = hn::MulAdd(v, hn::LoadU(d, x + r * ldx + i), sum[r][0]);
+  }
+  alignas(64) float rest[64] = {};
+  if (i < n) {
+    w.p += i;
+    widen(w, n - i, rest);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    float total = hn::GetLane(
+        hn::SumOfLanes(d, hn::Add(hn::Add(sum[r][0], sum[r][1]), hn::Add(sum[r][2], sum[r][3]))));
+    for (size_t j = i; j < n; ++j) total += rest[j - i] * x[r * ldx + static_cast<int64_t>(j)];
+    y[r] = total;
+  }
+}
+
+template <class Row>
+void dot_any(Row w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
+  switch (rows) {
+    case 1: return dot_rows<1>(w, x, ldx, k, y);
+    case 2: return dot_rows<2>(w, x, ldx, k, y);
+    case 3: return dot_rows<3>(w, x, ldx, k, y);
+    default: return dot_rows<4>(w, x, ldx, k, y);
+  }
+}
+
+void dot_f32(const void* w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
+  dot_any(F32Row{static_cast<const float*>(w)}, x, ldx, rows, k, y);
+}
+void dot_bf16(const void* w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
+  dot_any(Bf16Row{static_cast<const uint16_t*>(w)}, x, ldx, rows, k, y);
+}
+void dot_f16(const void* w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
+  dot_any(F16Row{static_cast<const uint16_t*>(w)}, x, ldx, rows, k, y);
+}
+
+}  // namespace danqing::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <ggml.h>
+
+#include "base/float_bits.h"
+
+namespace danqing::kernels {
+namespace {
+HWY_EXPORT(widen_bf16);
+HWY_EXPORT(widen_f16);
+HWY_EXPORT(interleave);
+HWY_EXPORT(quantize_i16);
+HWY_EXPORT(quantize_i8);
+HWY_EXPORT(absmax);
+HWY_EXPORT(dot_f32);
+HWY_EXPORT(dot_bf16);
+HWY_EXPORT(dot_f16);
+
+const ggml_type_traits* block_traits(DType type) {
+  if (!is_ggml_quantized(type)) return nullptr;
+  const ggml_type_traits* t = ggml_get_type_traits(static_cast<ggml_type>(traits(type).ggml_type));
+  return t && t->to_float ? t : nullptr;
+}
+
+}  // namespace
+
+bool expands(DType type) {
+  return type == DType::f32 || type == DType::bf16 || type == DType::f16 || block_traits(type);
+}
+
+void expand(DType type, const std::byte* src, int64_t n, float* out) {
+  const auto count = static_cast<size_t>(n);
+  switch (type) {
+    case DType::f32: std::memcpy(out, src, count * sizeof(float)); return;
+    case DType::bf16: HWY_DYNAMIC_DISPATCH(widen_bf16)(src, count, out); return;
+    case DType::f16: HWY_DYNAMIC_DISPATCH(widen_f16)(src, count, out); return;
+    default: block_traits(type)->to_float(src, out, n); return;
+  }
+}
+
+void interleave(const void* const* rows, int count, int64_t k, int64_t group, int64_t first, void* out) {
+  HWY_DYNAMIC_DISPATCH(interleave)(rows, count, k, group, first, out);
+}
+void quantize_i16(const float* x, int64_t k, bool power_of_two, int16_t* q, float* scales) {
+  HWY_DYNAMIC_DISPATCH(quantize_i16)(x, k, power_of_two, q, scales);
+}
+void quantize_i8(const float* x, int64_t k, float scale, int zero, uint8_t* q) {
+  HWY_DYNAMIC_DISPATCH(quantize_i8)(x, k, scale, zero, q);
+}
+float absmax(const float* x, int64_t k) { return HWY_DYNAMIC_DISPATCH(absmax)(x, k); }
+
+void dot(DType type, const std::byte* w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
+  switch (type) {
+    case DType::f32: HWY_DYNAMIC_DISPATCH(dot_f32)(w, x, ldx, rows, k, y); return;
+    case DType::bf16: HWY_DYNAMIC_DISPATCH(dot_bf16)(w, x, ldx, rows, k, y); return;
+    case DType::f16: HWY_DYNAMIC_DISPATCH(dot_f16)(w, x, ldx, rows, k, y); return;
+    default: break;
+  }
+  constexpr int64_t kPiece = 1024;  // whole blocks of every type
+  alignas(64) float piece[kPiece];
+  std::fill_n(y, rows, 0.0f);
+  float part[4];
+  const int64_t block = traits(type).block_elements, bytes = traits(type).block_bytes;
+  for (int64_t i = 0; i < k; i += kPiece) {
+    const int64_t n = std::min(kPiece, k - i);
+    expand(type, w + i / block * bytes, n, piece);
+    HWY_DYNAMIC_DISPATCH(dot_f32)(piece, x + i, ldx, rows, n, part);
+    for (int r = 0; r < rows; ++r) y[r] += part[r];
+  }
+}
+
+}  // namespace danqing::kernels
+#endif
