@@ -123,7 +123,8 @@ CausalLM::~CausalLM() = default;
 Result<std::unique_ptr<CausalLM>> CausalLM::load(std::shared_ptr<Device> device, const ComponentFiles& files,
                                                  const WeightPolicy& policy, const LoadProgress& progress) {
   auto impl = std::make_unique<Impl>();
-  DQ_TRY(impl->stack, load_stack(device, files, Part::language, policy, progress));
+  DQ_TRY(const Architecture architecture, architecture_of(files));
+  DQ_TRY(impl->stack, load_stack(device, files, architecture, Part::language, policy, progress));
   impl->device = std::move(device);
   return std::unique_ptr<CausalLM>(new CausalLM(std::move(impl)));
 }

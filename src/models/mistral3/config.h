@@ -1,4 +1,5 @@
-// Ministral-3 / Mistral text stacks as Hugging Face configs describe them: sizes, RoPE, tensor names, cost.
+// Ministral-3 / Mistral text stacks as Hugging Face configs describe them: sizes, RoPE, tensor names, cost. Qwen3 is
+// the same stack with one norm more (see models/qwen3).
 #pragma once
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@ struct Config {
   int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   float rms_norm_eps = 1e-5f;
   bool tie_word_embeddings = false;
+  bool qk_norm = false;        ///< an RMS norm over each query and key head before RoPE (Qwen3)
   int64_t sliding_window = 0;  ///< a token sees the last `sliding_window` positions, itself included; 0 = all
   double rope_theta = 1e6;
   bool yarn = false;     ///< rope_type "yarn"; otherwise plain RoPE
@@ -35,6 +37,12 @@ struct Config {
   /// query scaling 0.1, tied when the file has no head. The file must hold all layers (features leave out the last
   /// one).
   static Result<Config> infer(const TensorSource& source);
+};
+
+/// A config and the names under which files hold its tensors: what tells the architectures of this stack apart.
+struct Architecture {
+  Config config;
+  NameMap names;
 };
 
 /// Inverse RoPE frequencies [head_dim/2] and the attention factor (Peng et al. 2023 for YaRN), in f32 and in the order

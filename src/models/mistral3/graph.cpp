@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/try.h"
+#include "models/wide_linear.h"
 #include "nn/nn.h"
 
 namespace danqing::mistral3 {
@@ -88,6 +89,10 @@ ggml_tensor* decoder_layer(Graph& g, const Config& c, const Weights& w, int64_t 
   ggml_tensor* q = heads(y, "self_attn.q_proj", c.num_attention_heads);
   KeyValues kv{heads(y, "self_attn.k_proj", c.num_key_value_heads),
                heads(y, "self_attn.v_proj", c.num_key_value_heads)};
+  if (c.qk_norm) {
+    q = nn::rms_norm(g, q, weight("self_attn.q_norm"), c.rms_norm_eps);
+    kv.k = nn::rms_norm(g, kv.k, weight("self_attn.k_norm"), c.rms_norm_eps);
+  }
   q = nn::rope(g, q, in.cos, in.sin, nn::RopeStyle::half);
   kv.k = nn::rope(g, kv.k, in.cos, in.sin, nn::RopeStyle::half);
   if (in.query_scale) q = nn::mul(g, q, in.query_scale);
@@ -97,7 +102,7 @@ ggml_tensor* decoder_layer(Graph& g, const Config& c, const Weights& w, int64_t 
   y = nn::rms_norm(g, x, weight("post_attention_layernorm"), c.rms_norm_eps);
   ggml_tensor* up = nn::linear(g, y, weight("mlp.up_proj"));
   y = nn::swiglu(g, nn::linear(g, y, weight("mlp.gate_proj")), up);
-  return nn::add(g, x, nn::linear(g, y, weight("mlp.down_proj")));
+  return nn::add(g, x, wide_linear(g, y, weight("mlp.down_proj")));
 }
 
 }  // namespace danqing::mistral3

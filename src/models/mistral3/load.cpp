@@ -6,17 +6,24 @@
 
 namespace danqing::mistral3 {
 
-Result<Stack> load_stack(std::shared_ptr<Device> device, const ComponentFiles& files, Part part,
-                         const WeightPolicy& policy, const LoadProgress& progress) {
+Result<Architecture> architecture_of(const ComponentFiles& files) {
+  if (!files.config && !files.source)
+    return bad_input("[language model] {}: expected a config.json or a weights file, got neither", files.path.string());
+  DQ_TRY(Config config, files.config ? Config::parse(*files.config, (files.path / "config.json").string())
+                                     : Config::infer(*files.source));
+  return Architecture{std::move(config), name_map()};
+}
+
+Result<Stack> load_stack(std::shared_ptr<Device> device, const ComponentFiles& files, const Architecture& architecture,
+                         Part part, const WeightPolicy& policy, const LoadProgress& progress) {
   const std::string what = part == Part::language ? "prompt enhancer" : "text encoder";
   if (!files.source) return bad_input("[{}] {}: expected a weights file, got none", what, files.path.string());
   Stack s;
-  DQ_TRY(s.config, files.config ? Config::parse(*files.config, (files.path / "config.json").string())
-                                : Config::infer(*files.source));
+  s.config = architecture.config;
   s.rope = rope_table(s.config);
   const int64_t layers = s.config.num_hidden_layers - (part == Part::features ? 1 : 0);
   const auto specs = tensor_table(s.config, layers, part != Part::features, part == Part::language);
-  NameMap names = name_map();
+  NameMap names = architecture.names;
   if (part == Part::features) {
     names.ignored.push_back("norm.");
     names.ignored.push_back(fmt::format("layers.{}.", layers));

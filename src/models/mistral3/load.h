@@ -21,8 +21,10 @@ struct Stack {
   std::shared_ptr<const Weights> weights;
   bool exact = false;  ///< matrices are kept in f32
 };
-/// Errors: bad_input (config, tensors), does_not_fit, cancelled. Sizes come from config.json, else off the tensors.
-Result<Stack> load_stack(std::shared_ptr<Device> device, const ComponentFiles& files, Part part,
-                         const WeightPolicy& policy, const LoadProgress& progress);
+/// Mistral's config of the files: from config.json, else off the tensors. Error bad_input.
+Result<Architecture> architecture_of(const ComponentFiles& files);
+/// Errors: bad_input (tensors), does_not_fit, cancelled.
+Result<Stack> load_stack(std::shared_ptr<Device> device, const ComponentFiles& files, const Architecture& architecture,
+                         Part part, const WeightPolicy& policy, const LoadProgress& progress);
 
 }  // namespace danqing::mistral3

@@ -24,6 +24,10 @@ class TextEncoder {
   /// the same features and additionally taps "all.N", the last state after the final norm.
   static Result<std::unique_ptr<TextEncoder>> load_all(std::shared_ptr<Device> device, const ComponentFiles& files,
                                                        const WeightPolicy& policy);
+  /// Either of the two for another architecture of this stack.
+  static Result<std::unique_ptr<TextEncoder>> load_as(std::shared_ptr<Device> device, const ComponentFiles& files,
+                                                      const Architecture& architecture, bool all_layers,
+                                                      const WeightPolicy& policy, const LoadProgress& progress);
   /// One prompt: ids [T] (1 <= T <= max_position_embeddings) -> [T, hidden_size]. Ids outside the vocabulary are a
   /// usage Error. taps: "all.0" (embeddings) ... "all.N-1" (the features), each [T, hidden_size].
   Result<Tensor> encode(std::span<const int32_t> ids, const TapSink& taps = {}) const;
@@ -35,9 +39,6 @@ class TextEncoder {
 
  private:
   TextEncoder() = default;
-  static Result<std::unique_ptr<TextEncoder>> load_part(std::shared_ptr<Device> device, const ComponentFiles& files,
-                                                        bool all_layers, const WeightPolicy& policy,
-                                                        const LoadProgress& progress);
   Result<Tensor> run(std::span<const int32_t> padded, int64_t batch, int64_t length, const TapSink& taps) const;
   Config config_;
   RopeTable rope_;

@@ -19,6 +19,9 @@ std::vector<TensorSpec> tensor_table(const Config& c, int64_t layers, bool with_
     t.push_back({layer_tensor(i, "self_attn.k_proj"), {kv, h}});
     t.push_back({layer_tensor(i, "self_attn.v_proj"), {kv, h}});
     t.push_back({layer_tensor(i, "self_attn.o_proj"), {h, q}});
+    if (c.qk_norm)
+      for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"})
+        t.push_back({layer_tensor(i, norm), {c.head_dim}, WeightUse::vector});
     t.push_back({layer_tensor(i, "post_attention_layernorm"), {h}, WeightUse::vector});
     t.push_back({layer_tensor(i, "mlp.gate_proj"), {m, h}});
     t.push_back({layer_tensor(i, "mlp.up_proj"), {m, h}});

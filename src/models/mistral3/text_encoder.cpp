@@ -12,10 +12,11 @@
 
 namespace danqing::mistral3 {
 
-Result<std::unique_ptr<TextEncoder>> TextEncoder::load_part(std::shared_ptr<Device> device, const ComponentFiles& files,
-                                                            bool all_layers, const WeightPolicy& policy,
-                                                            const LoadProgress& progress) {
-  DQ_TRY(Stack stack, load_stack(device, files, all_layers ? Part::all_states : Part::features, policy, progress));
+Result<std::unique_ptr<TextEncoder>> TextEncoder::load_as(std::shared_ptr<Device> device, const ComponentFiles& files,
+                                                          const Architecture& architecture, bool all_layers,
+                                                          const WeightPolicy& policy, const LoadProgress& progress) {
+  DQ_TRY(Stack stack,
+         load_stack(device, files, architecture, all_layers ? Part::all_states : Part::features, policy, progress));
   std::unique_ptr<TextEncoder> e(new TextEncoder);
   e->config_ = stack.config;
   e->rope_ = std::move(stack.rope);
@@ -27,12 +28,14 @@ Result<std::unique_ptr<TextEncoder>> TextEncoder::load_part(std::shared_ptr<Devi
 
 Result<std::unique_ptr<TextEncoder>> TextEncoder::load(std::shared_ptr<Device> device, const ComponentFiles& files,
                                                        const WeightPolicy& policy, const LoadProgress& progress) {
-  return load_part(std::move(device), files, false, policy, progress);
+  DQ_TRY(const Architecture architecture, architecture_of(files));
+  return load_as(std::move(device), files, architecture, false, policy, progress);
 }
 
 Result<std::unique_ptr<TextEncoder>> TextEncoder::load_all(std::shared_ptr<Device> device, const ComponentFiles& files,
                                                            const WeightPolicy& policy) {
-  return load_part(std::move(device), files, true, policy, {});
+  DQ_TRY(const Architecture architecture, architecture_of(files));
+  return load_as(std::move(device), files, architecture, true, policy, {});
 }
 
 Result<Tensor> TextEncoder::run(std::span<const int32_t> padded, int64_t batch, int64_t length,

@@ -1,0 +1,130 @@
+// config.json or tensor shapes -> Config.
+#include <algorithm>
+#include <optional>
+
+#include "base/try.h"
+#include "models/qwen3/qwen3.h"
+
+namespace danqing::qwen3 {
+namespace {
+
+// Far above any released model, low enough that products of a few of them fit 63 bits and a double.
+constexpr int64_t kMaxWidth = 1 << 17, kMaxVocab = 1 << 23, kMaxLayers = 1024, kMaxHeads = 2048, kMaxHeadDim = 1024;
+constexpr int64_t kMaxPositions = 1 << 30;
+
+/// Fields that mean another computation than ours: refuse instead of giving wrong features.
+Result<void> refuse_unsupported(const JsonObject& o) {
+  DQ_TRY(const std::string act, o.string("hidden_act", "silu"));
+  if (act != "silu") return bad_input("[config] {}: expected hidden_act silu, got \"{}\"", o.where(), act);
+  for (const char* key : {"attention_bias", "use_sliding_window"}) {
+    DQ_TRY(const bool on, o.boolean(key, false));
+    if (on) return bad_input("[config] {}: expected {} false, got true", o.where(), key);
+  }
+  if (const Json* types = o.get("layer_types"))
+    if (!types->is_array() ||
+        std::any_of(types->begin(), types->end(), [](const Json& t) { return t != "full_attention"; }))
+      return bad_input("[config] {}: expected layer_types all full_attention, got {}", o.where(),
+                       dump_json(*types).substr(0, 80));
+  if (o.has("quantization_config"))
+    return bad_input(
+        "[config] {}: quantization_config (weights with separate scales) is not supported; use the bf16 "
+        "checkpoint or a GGUF-type quantisation",
+        o.where());
+  return {};
+}
+
+/// RoPE as new configs (rope_parameters) and old ones (rope_theta at the top, rope_scaling or null) write it.
+Result<double> read_theta(const JsonObject& o) {
+  const char* key = o.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const Json none = Json::object();
+  DQ_TRY(const JsonObject rope, o.has(key) ? o.object(key) : JsonObject::of(none, o.where()));
+  DQ_TRY(const std::string old_type, rope.string("type", "default"));
+  DQ_TRY(const std::string type, rope.string("rope_type", old_type));
+  if (type != "default") return bad_input("[config] {}: expected rope_type default, got \"{}\"", o.where(), type);
+  DQ_TRY(const double theta, (rope.has("rope_theta") ? rope : o).number("rope_theta"));
+  if (!(theta > 1 && theta <= 1e15))
+    return bad_input("[config] {}: expected rope_theta in (1, 1e15], got {}", o.where(), theta);
+  return theta;
+}
+
+/// What stands before and after a tensor's part of the name, in the two ways of naming.
+struct Naming {
+  std::string prefix;
+  bool llama = false;
+};
+
+std::optional<Naming> naming_of(const TensorSource& source) {
+  for (const auto& [part, llama] : {std::pair{"embed_tokens.weight", false}, std::pair{"token_embd.weight", true}})
+    for (const TensorInfo& t : source.tensors())
+      if (t.name.ends_with(part)) return Naming{t.name.substr(0, t.name.size() - std::string_view(part).size()), llama};
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<Config> parse_config(const Json& json, const std::string& where) {
+  DQ_TRY(const JsonObject o, JsonObject::of(json, where));
+  DQ_TRY(const std::string type, o.string("model_type"));
+  if (type != "qwen3") return bad_input("[config] {}: expected model_type qwen3, got \"{}\"", where, type);
+  DQ_CHECK(refuse_unsupported(o));
+  Config c;
+  c.qk_norm = true;
+  DQ_TRY(c.vocab_size, o.integer_in("vocab_size", 1, kMaxVocab));
+  DQ_TRY(c.hidden_size, o.integer_in("hidden_size", 1, kMaxWidth));
+  DQ_TRY(c.intermediate_size, o.integer_in("intermediate_size", 1, 4 * kMaxWidth));
+  DQ_TRY(c.num_hidden_layers, o.integer_in("num_hidden_layers", 1, kMaxLayers));
+  DQ_TRY(c.num_attention_heads, o.integer_in("num_attention_heads", 1, kMaxHeads));
+  DQ_TRY(c.num_key_value_heads, o.integer_in("num_key_value_heads", 1, c.num_attention_heads, c.num_attention_heads));
+  if (c.num_attention_heads % c.num_key_value_heads != 0)
+    return bad_input("[config] {}: expected num_attention_heads to be a multiple of num_key_value_heads, got {} and {}",
+                     where, c.num_attention_heads, c.num_key_value_heads);
+  DQ_TRY(c.head_dim, o.integer_in("head_dim", 2, kMaxHeadDim, 128));
+  if (c.head_dim % 2 != 0) return bad_input("[config] {}: expected an even head_dim, got {}", where, c.head_dim);
+  DQ_TRY(c.max_position_embeddings, o.integer_in("max_position_embeddings", 1, kMaxPositions, 40960));
+  DQ_TRY(const double eps, o.number("rms_norm_eps", 1e-6));
+  if (!(eps > 0 && eps < 1)) return bad_input("[config] {}: expected rms_norm_eps in (0, 1), got {}", where, eps);
+  c.rms_norm_eps = static_cast<float>(eps);
+  DQ_TRY(c.tie_word_embeddings, o.boolean("tie_word_embeddings", false));
+  DQ_TRY(c.rope_theta, read_theta(o));
+  return c;
+}
+
+Result<Config> infer_config(const TensorSource& source) {
+  const std::string where = source.path().string();
+  const auto naming = naming_of(source);
+  if (!naming)
+    return bad_input("[text encoder] {}: expected config.json or a tensor named ...embed_tokens.weight, got neither",
+                     where);
+  const auto find = [&](const std::string& ours, const std::string& llama) {
+    return source.find(naming->prefix + (naming->llama ? llama : ours) + ".weight");
+  };
+  const auto axis = [](const TensorInfo* t, size_t i) {
+    return t && t->shape.size() == i + 1 ? t->shape[i] : t && i == 0 && t->shape.size() == 2 ? t->shape[0] : 0;
+  };
+  const auto layer = [&](int64_t i, const char* ours, const char* llama) {
+    return find(fmt::format("layers.{}.{}", i, ours), fmt::format("blk.{}.{}", i, llama));
+  };
+  int64_t layers = 0;
+  while (layers < kMaxLayers && layer(layers, "input_layernorm", "attn_norm")) ++layers;
+  const TensorInfo* embed = find("embed_tokens", "token_embd");
+  const int64_t head_dim = axis(layer(0, "self_attn.q_norm", "attn_q_norm"), 0);
+  const auto heads = [&](const char* ours, const char* llama) {
+    const int64_t rows = axis(layer(0, ours, llama), 0);
+    return head_dim > 0 && rows % head_dim == 0 ? rows / head_dim : 0;
+  };
+  const Json j = {{"model_type", "qwen3"},
+                  {"vocab_size", axis(embed, 0)},
+                  {"hidden_size", axis(embed, 1)},
+                  {"intermediate_size", axis(layer(0, "mlp.gate_proj", "ffn_gate"), 0)},
+                  {"num_hidden_layers", layers},
+                  {"num_attention_heads", heads("self_attn.q_proj", "attn_q")},
+                  {"num_key_value_heads", heads("self_attn.k_proj", "attn_k")},
+                  {"head_dim", head_dim},
+                  {"rms_norm_eps", 1e-6},
+                  {"max_position_embeddings", 40960},
+                  {"tie_word_embeddings", true},
+                  {"rope_theta", 1e6}};
+  return parse_config(j, where + " (sizes read off its tensors, no config.json)");
+}
+
+}  // namespace danqing::qwen3
