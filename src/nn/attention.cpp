@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "device/kernels/attention.h"
 #include "nn/detail.h"
 #include "nn/nn.h"
 
@@ -29,6 +30,11 @@ ggml_tensor* join(Graph& g, std::vector<ggml_tensor*> parts) {
   return parts.front();
 }
 
+/// The last axis must lie densely; the others may have any strides.
+ggml_tensor* dense_rows(Graph& g, ggml_tensor* x) {
+  return x->nb[0] == ggml_type_size(x->type) ? x : contiguous(g, x);
+}
+
 }  // namespace
 
 ggml_tensor* attention_written_out(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask,
@@ -51,6 +57,8 @@ ggml_tensor* attention_written_out(Graph& g, ggml_tensor* q, ggml_tensor* k, ggm
 ggml_tensor* attention(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask, float scale) {
   const int64_t d = v->ne[0], heads = q->ne[1], queries = q->ne[2], batch = q->ne[3];
   if (mask) mask = contiguous(g, mask);
+  if (own_kernels(g) && kernels::attends(k->type) && kernels::attends(v->type) && k->type == v->type)
+    return kernels::attention(g, dense_rows(g, q), dense_rows(g, k), dense_rows(g, v), mask, scale);
   if (mask && mask->ne[1] == 1 && queries > 1)  // a key padding mask
     mask = ggml_repeat_4d(g.ctx(), mask, mask->ne[0], queries, 1, mask->ne[3]);
   const bool tiles = g.device().is_cpu() && queries >= kFusedQueries && d % 16 == 0 && k->type == GGML_TYPE_F32 &&

@@ -3,13 +3,19 @@
 #include <ggml.h>
 
 #include "device/graph.h"
+#include "device/kernels/rowwise.h"
 
 namespace danqing::nn {
 
 /// Axis in front-counted rank-4 torch order (3 = the last) as ggml's dimension.
 inline int ggml_dim(int axis) { return 3 - axis; }
+/// Whether our CPU kernels compute this graph; else plain ggml does.
+inline bool own_kernels(const Graph& g) { return g.device().pool() != nullptr; }
 /// `x` itself, or a contiguous copy.
-inline ggml_tensor* contiguous(Graph& g, ggml_tensor* x) { return ggml_is_contiguous(x) ? x : ggml_cont(g.ctx(), x); }
+inline ggml_tensor* contiguous(Graph& g, ggml_tensor* x) {
+  if (ggml_is_contiguous(x)) return x;
+  return own_kernels(g) && x->type == GGML_TYPE_F32 ? kernels::copy(g, x) : ggml_cont(g.ctx(), x);
+}
 /// [C] seen as [C, 1, 1], to go along the channels of [B, C, H, W].
 inline ggml_tensor* per_channel(Graph& g, ggml_tensor* v) {
   return ggml_reshape_4d(g.ctx(), v, 1, 1, ggml_nelements(v), 1);

@@ -30,6 +30,8 @@ ggml_tensor* signed_sine(Graph& g, ggml_tensor* sin, RopeStyle style) {
 }  // namespace
 
 ggml_tensor* rope(Graph& g, ggml_tensor* x, ggml_tensor* cos, ggml_tensor* sin, RopeStyle style) {
+  if (own_kernels(g))
+    return kernels::rope(g, x, contiguous(g, cos), contiguous(g, sin), style == RopeStyle::adjacent);
   x = contiguous(g, x);
   ggml_tensor* partners = exchange(g, x, style, false);
   ggml_tensor* s = signed_sine(g, contiguous(g, sin), style);

@@ -22,6 +22,7 @@ ggml_tensor* permute(Graph& g, ggml_tensor* x, const std::vector<int>& order) {
 }
 
 ggml_tensor* concat(Graph& g, ggml_tensor* a, ggml_tensor* b, int axis) {
+  if (own_kernels(g) && a->type == GGML_TYPE_F32) return kernels::concat(g, a, b, ggml_dim(axis));
   return ggml_concat(g.ctx(), a, b, ggml_dim(axis));
 }
 

@@ -72,6 +72,9 @@ void scale(const float* x, float s, int64_t n, float* y) {
 void add_scalar(const float* x, float s, int64_t n, float* y) {
   each<1>({x}, n, y, [s](V v) { return hn::Add(v, hn::Set(DF(), s)); });
 }
+void add_scaled(const float* x, float s, int64_t n, float* y) {
+  each<2>({x, y}, n, y, [s](V v, V w) { return hn::MulAdd(v, hn::Set(DF(), s), w); });
+}
 
 void normalise(const float* x, float mean, float factor, const float* weight, const float* bias, int64_t n, float* y) {
   const V m = hn::Set(DF(), mean), s = hn::Set(DF(), factor);
@@ -174,6 +177,7 @@ HWY_EXPORT(multiply);
 HWY_EXPORT(add);
 HWY_EXPORT(scale);
 HWY_EXPORT(add_scalar);
+HWY_EXPORT(add_scaled);
 HWY_EXPORT(normalise);
 HWY_EXPORT(modulate);
 HWY_EXPORT(sum_squares);
@@ -195,6 +199,7 @@ void multiply(const float* a, const float* b, int64_t n, float* y) { HWY_DYNAMIC
 void add(const float* a, const float* b, int64_t n, float* y) { HWY_DYNAMIC_DISPATCH(add)(a, b, n, y); }
 void scale(const float* x, float s, int64_t n, float* y) { HWY_DYNAMIC_DISPATCH(scale)(x, s, n, y); }
 void add_scalar(const float* x, float s, int64_t n, float* y) { HWY_DYNAMIC_DISPATCH(add_scalar)(x, s, n, y); }
+void add_scaled(const float* x, float s, int64_t n, float* y) { HWY_DYNAMIC_DISPATCH(add_scaled)(x, s, n, y); }
 void normalise(const float* x, float mean, float factor, const float* weight, const float* bias, int64_t n, float* y) {
   HWY_DYNAMIC_DISPATCH(normalise)(x, mean, factor, weight, bias, n, y);
 }

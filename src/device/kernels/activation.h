@@ -15,11 +15,13 @@ float exp_minus(const float* x, int64_t n, float shift, float* y);
 /// Largest value; -inf for none.
 float maximum(const float* x, int64_t n);
 
-/// y = a * b, y = a + b, y = x * s, y = a + s * b with vectors of n values or single ones.
+/// y = a * b, y = a + b, y = x * s, y = x + s
 void multiply(const float* a, const float* b, int64_t n, float* y);
 void add(const float* a, const float* b, int64_t n, float* y);
 void scale(const float* x, float s, int64_t n, float* y);
 void add_scalar(const float* x, float s, int64_t n, float* y);
+/// y += s * x
+void add_scaled(const float* x, float s, int64_t n, float* y);
 
 /// Sum of squares; sum; both with f64 totals over pieces of f32, so that long rows keep their digits.
 double sum_squares(const float* x, int64_t n);

@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
+#include <string_view>
 
 #include "device/kernels/activation.h"
 #include "device/kernels/gemm.h"
 #include "device/kernels/rows.h"
+#include "device/kernels/rowwise.h"
 
 namespace danqing::kernels {
 namespace {
 
 /// Up to here each weight is read once and multiplied where it lies; packing it would cost more than the product.
 constexpr int64_t kDotRows = 8;
+constexpr const char* kLinear = "linear";
 constexpr int64_t kDotColumns = 64;  ///< of a task
 
 Format format_for(const Device& device, DType weight) {
@@ -153,7 +156,7 @@ ggml_tensor* append(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* 
   std::vector<ggml_tensor*> inputs{x, weight};
   if (bias) inputs.push_back(bias);
   if (gate) inputs.push_back(gate);
-  return op(g, act ? "linear_gated" : "linear", {l->out, x->ne[1], x->ne[2], x->ne[3]}, inputs, scratch,
+  return op(g, act ? "linear_gated" : kLinear, {l->out, x->ne[1], x->ne[2], x->ne[3]}, inputs, scratch,
             [l, dots](const OpRun& r) {
               const ggml_tensor* b = l->bias ? r.out->src[2] : nullptr;
               const ggml_tensor* a = l->gate ? r.out->src[l->bias ? 3 : 2] : nullptr;
@@ -175,8 +178,11 @@ ggml_tensor* linear(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* 
   return append(g, x, weight, bias, nullptr, std::nullopt);
 }
 
-ggml_tensor* linear_gated(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* gate, Gate act) {
-  return append(g, x, weight, nullptr, gate, act);
+ggml_tensor* gated(Graph& g, ggml_tensor* gate, ggml_tensor* up, Gate act) {
+  const bool product = std::string_view(up->name) == kLinear && up->src[1] && !up->src[2];
+  if (product && ggml_is_contiguous(gate) && ggml_are_same_shape(gate, up))
+    return append(g, up->src[0], up->src[1], nullptr, gate, act);
+  return binary(g, gate, up, act == Gate::silu ? Binary::silu_times : Binary::gelu_erf_times);
 }
 
 }  // namespace danqing::kernels

@@ -261,7 +261,7 @@ HWY_EXPORT(dot_bf16);
 HWY_EXPORT(dot_f16);
 
 const ggml_type_traits* block_traits(DType type) {
-  if (!is_ggml_quantized(type)) return nullptr;
+  if (!is_quantized(type) || traits(type).ggml_type < 0) return nullptr;
   const ggml_type_traits* t = ggml_get_type_traits(static_cast<ggml_type>(traits(type).ggml_type));
   return t && t->to_float ? t : nullptr;
 }
