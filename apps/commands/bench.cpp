@@ -132,7 +132,8 @@ Result<int> run(Options o) {
     kept = dtype_from_name(o.weights);
     if (!kept) return usage_error("[--weights] expected a dtype such as bf16, q8_0 or q4_K, got '{}'", o.weights);
   }
-  DQ_TRY(const std::shared_ptr<Device> device, Device::open(o.model.device, {o.model.threads}));
+  DQ_TRY(const CpuOptions cpu, parse_cpu(o.model.cpu));
+  DQ_TRY(const std::shared_ptr<Device> device, Device::open(o.model.device, cpu));
   std::string title = o.config;
   DQ_TRY(ComponentProvider components, o.config.empty() ? file_provider(o.model.paths, title) : synthetic_provider(o));
   components.policy = [type, kept](const ComponentFiles& f) {
@@ -145,9 +146,9 @@ Result<int> run(Options o) {
     if (!o.json) std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
   };
-  print(fmt::format("{} on {} ({}), {} threads, {}\n{}", title, device->info().name,
+  print(fmt::format("{} on {} ({}), {} threads, {}, kernels {}\n{}", title, device->info().name,
                     device->is_cpu() ? processor_name() : device->info().description, device->threads(), cpu_features(),
-                    table_head()));
+                    device->kernels_text(), table_head()));
   const auto on_row = [&](Measurement m) {
     print(table_row(m));
     rows.push_back(std::move(m));
@@ -161,6 +162,7 @@ Result<int> run(Options o) {
            {"processor", processor_name()},
            {"cpu_features", cpu_features()},
            {"threads", device->threads()},
+           {"kernels", device->kernels_text()},
            {"config", title},
            {"results", Json::array()}};
     for (const Measurement& m : rows) j["results"].push_back(to_json(m));

@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "commands.h"
 #include "common/interrupt.h"
+#include "common/model_options.h"
 #include "verify/stages.h"
 
 namespace danqing::app {
@@ -16,19 +17,20 @@ namespace {
 
 struct VerifyOptions {
   std::string tree, tokenizers, device = "auto", dtype = "auto", only;
-  int threads = 0;
+  CpuWords cpu;
   bool json = false;
 };
 
 Result<int> run(const VerifyOptions& o) {
   if (o.dtype != "auto" && o.dtype != "f32" && o.dtype != "bf16")
     return usage_error("[--dtype] expected auto, f32 or bf16 (there are no goldens of others), got '{}'", o.dtype);
-  DQ_TRY(const auto device, Device::open(o.device, {o.threads}));
+  DQ_TRY(const CpuOptions cpu, parse_cpu(o.cpu));
+  DQ_TRY(const auto device, Device::open(o.device, cpu));
   verify::Options options;
   options.tree = o.tree;
   options.tokenizers = o.tokenizers;
   options.device = o.device;
-  options.threads = o.threads;
+  options.cpu = cpu;
   options.only = o.only;
   options.f32 = o.dtype != "bf16";
   options.bf16 = o.dtype != "f32";
@@ -64,8 +66,7 @@ void add_verify(CLI::App& app, Command& command) {
       ->capture_default_str();
   c->add_option("--dtype", o->dtype, "f32: only goldens of f32 arithmetic; bf16: only those of bf16; auto: both")
       ->capture_default_str();
-  c->add_option("--threads", o->threads, "CPU threads (default: the physical cores that this process may use)")
-      ->check(CLI::Range(0, 1024));
+  add_cpu_options(*c, o->cpu, "CPU");
   c->add_option("--tokenizers", o->tokenizers, "Where the real tokenizers lie (default: tokenizers/ beside the tree)");
   c->add_option("--only", o->only, "Only cases whose 'stage case' holds this text, or matches it where it has * or ?");
   c->add_flag("--json", o->json, "Print the result as JSON, with the rule behind each tolerance");

@@ -21,9 +21,48 @@ void add_model_options(CLI::App& c, ModelOptions& o) {
   c.add_option("--dtype", o.dtype, "auto, f32, bf16, f16: in which precision the networks run")
       ->group("Model")
       ->capture_default_str();
-  c.add_option("--threads", o.threads, "CPU threads (default: the physical cores that this process may use)")
-      ->group("Model")
+  add_cpu_options(c, o.cpu, "Model");
+}
+
+void add_cpu_options(CLI::App& c, CpuWords& w, const std::string& group) {
+  c.add_option("--threads", w.threads, "CPU threads (default: the physical cores that this process may use)")
+      ->group(group)
       ->check(CLI::Range(0, 1024));
+  c.add_option("--cpu-kernels", w.kernels, "danqing, or ggml: plain ggml, to compare with")
+      ->group(group)
+      ->capture_default_str();
+  c.add_option("--cpu-precision", w.precision,
+               "auto, f32, i16 (12-bit integers, finer than bf16) or i8 (W8A8, fastest, coarser than bf16): how weights "
+               "of less than 24 bits are multiplied on the CPU")
+      ->group(group)
+      ->capture_default_str();
+  c.add_option("--numa", w.numa, "off, isolate (one memory node) or distribute (all of them)")
+      ->group(group)
+      ->capture_default_str();
+}
+
+Result<CpuOptions> parse_cpu(const CpuWords& w) {
+  CpuOptions o;
+  o.threads = w.threads;
+  if (w.kernels == "ggml")
+    o.kernels = CpuKernels::ggml;
+  else if (w.kernels != "danqing")
+    return usage_error("[--cpu-kernels] expected danqing or ggml, got '{}'", w.kernels);
+  if (w.precision == "f32")
+    o.precision = CpuPrecision::f32;
+  else if (w.precision == "i16" || w.precision == "int16")
+    o.precision = CpuPrecision::i16;
+  else if (w.precision == "i8" || w.precision == "int8")
+    o.precision = CpuPrecision::i8;
+  else if (w.precision != "auto")
+    return usage_error("[--cpu-precision] expected auto, f32, i16 or i8, got '{}'", w.precision);
+  if (w.numa == "isolate")
+    o.numa = Numa::isolate;
+  else if (w.numa == "distribute")
+    o.numa = Numa::distribute;
+  else if (w.numa != "off")
+    return usage_error("[--numa] expected off, isolate or distribute, got '{}'", w.numa);
+  return o;
 }
 
 Result<ComputeType> parse_compute_type(const std::string& text) {
@@ -43,7 +82,7 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& o) {
     DQ_TRY(e.paths.model, default_model());
   }
   e.device = o.device;
-  e.threads = o.threads;
+  DQ_TRY(e.cpu, parse_cpu(o.cpu));
   DQ_TRY(e.compute_type, parse_compute_type(o.dtype));
   return Engine::open(e);
 }

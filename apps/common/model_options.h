@@ -8,13 +8,21 @@
 
 namespace danqing::app {
 
+/// --threads, --cpu-kernels, --cpu-precision, --numa
+struct CpuWords {
+  int threads = 0;
+  std::string kernels = "danqing", precision = "auto", numa = "off";
+};
+void add_cpu_options(CLI::App& command, CpuWords& words, const std::string& group);
+Result<CpuOptions> parse_cpu(const CpuWords& words);
+
 struct ModelOptions {
   ModelPaths paths;
   std::string device = "auto", dtype = "auto";
-  int threads = 0;
+  CpuWords cpu;
 };
 
-/// -m, --transformer, --text-encoder, --vae, ... --device, --dtype, --threads
+/// -m, --transformer, --text-encoder, --vae, ... --device, --dtype and those of the CPU
 void add_model_options(CLI::App& command, ModelOptions& options);
 /// Checks the words, finds the default model, opens the engine.
 Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options);

@@ -39,7 +39,7 @@ Result<std::unique_ptr<Engine>> Model::open_engine(bool bf16) const {
   EngineOptions o;
   o.paths = paths(bf16);
   o.device = suite.options.device;
-  o.threads = suite.options.threads;
+  o.cpu = suite.options.cpu;
   o.compute_type = bf16 ? ComputeType::bf16 : ComputeType::f32;
   return Engine::open(o);
 }

@@ -15,7 +15,7 @@ namespace danqing::app::verify {
 struct Options {
   std::filesystem::path tree, tokenizers;
   std::string device = "auto", only;
-  int threads = 0;
+  CpuOptions cpu;
   bool f32 = true, bf16 = true;  ///< which goldens: those of f32 arithmetic, those of bf16
 };
 

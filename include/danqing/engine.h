@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "danqing/cpu.h"
 #include "danqing/export.h"
 #include "danqing/image.h"
 #include "danqing/model.h"
@@ -29,7 +30,7 @@ enum class ComputeType { automatic, f32, bf16, f16 };
 struct EngineOptions {
   ModelPaths paths;
   std::string device = "auto";
-  int threads = 0;  ///< CPU threads, 0 = physical cores available to the process
+  CpuOptions cpu;  ///< how many threads, which kernels
   ComputeType compute_type = ComputeType::automatic;
 };
 

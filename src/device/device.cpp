@@ -17,7 +17,9 @@
 #include "base/units.h"
 #include "device/host.h"
 #include "device/kernels/gemm.h"
+#include "device/kernels/micro.h"
 #include "device/kernels/pool.h"
+#include "device/numa.h"
 
 namespace danqing {
 namespace {
@@ -116,8 +118,9 @@ std::string ggml_version_text() { return ggml_version(); }
 std::string cpu_features() { return host::cpu_features(); }
 
 Result<std::shared_ptr<Device>> Device::open(std::string_view name, const DeviceOptions& options) {
-  if (options.threads < 0 || options.threads > kMaxThreads)
-    return usage_error("[device] expected 0 to {} threads, got {}", kMaxThreads, options.threads);
+  const CpuOptions& cpu = options;
+  if (cpu.threads < 0 || cpu.threads > kMaxThreads)
+    return usage_error("[device] expected 0 to {} threads, got {}", kMaxThreads, cpu.threads);
   std::vector<Known> all = known_devices();
   const bool any = name == "auto";
   if (any) sort_by_preference(all);
@@ -136,13 +139,17 @@ Result<std::shared_ptr<Device>> Device::open(std::string_view name, const Device
       log::write(log::Level::warning, e.message + "; trying the next device");
       continue;
     }
-    d->threads_ = options.threads ? options.threads : default_threads();
-    const bool own = d->is_cpu_ && options.cpu_kernels == CpuKernels::danqing && kernels::computes(kernels::Format::f32);
+    const std::vector<std::vector<int>> nodes = host::numa_nodes(host::allowed_cpus());
+    if (d->is_cpu_) DQ_CHECK(host::apply_numa(cpu.numa, nodes));
+    d->threads_ = cpu.threads ? cpu.threads : default_threads();
+    const bool own = d->is_cpu_ && cpu.kernels == CpuKernels::danqing && kernels::computes(kernels::Format::f32);
     if (auto set = procedure<ggml_backend_set_n_threads_t>(d->backend_, "ggml_backend_set_n_threads");
         set && d->is_cpu_)
       set(d->backend_, own ? 1 : d->threads_);
-    if (own) d->pool_ = std::make_unique<kernels::Pool>(d->threads_);
-    d->cpu_precision_ = options.cpu_precision;
+    if (own)
+      d->pool_ = std::make_unique<kernels::Pool>(
+          d->threads_, cpu.numa == Numa::distribute && nodes.size() > 1 ? nodes : std::vector<std::vector<int>>{});
+    d->cpu_precision_ = cpu.precision;
     return d;
   }
   return usage_error("[device] expected one of {}, got \"{}\"", list, name);
@@ -152,6 +159,15 @@ Device::Device() = default;
 
 Device::~Device() {
   if (backend_) ggml_backend_free(backend_);
+}
+
+std::string Device::kernels_text() const {
+  if (!pool_) return "ggml";
+  const char* precision = "f32";
+  if (cpu_precision_ == CpuPrecision::i8 && kernels::computes(kernels::Format::i8)) precision = "i8";
+  if (cpu_precision_ == CpuPrecision::i16 && kernels::computes(kernels::Format::i16)) precision = "i16";
+  if (cpu_precision_ == CpuPrecision::automatic && kernels::preferred_format() == kernels::Format::i16) precision = "i16";
+  return std::string("danqing ") + kernels::micro_kernels()->name + ", " + precision;
 }
 
 ggml_backend_buffer_type_t Device::buffer_type() const { return ggml_backend_get_default_buffer_type(backend_); }

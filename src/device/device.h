@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "danqing/cpu.h"
 #include "danqing/result.h"
 
 namespace danqing {
@@ -29,19 +30,8 @@ namespace kernels {
 class Pool;
 }
 
-/// Which code multiplies on the CPU: ours (src/device/kernels), or plain ggml's.
-enum class CpuKernels { danqing, ggml };
-/// In which numbers weights of less than 24 bits are multiplied on the CPU (f32 weights always in f32).
-/// automatic: the fastest that loses nothing against bf16, measured once. f32: exact products. i16: 12-bit integers, a
-/// scale for 128 values. i8: 8-bit integers, a scale a row (W8A8): fastest, coarser than bf16.
-enum class CpuPrecision { automatic, f32, i16, i8 };
-
-struct DeviceOptions {
-  int threads =
-      0;  ///< CPU threads; 0 = $DANQING_THREADS, else the physical cores this process may use (affinity, quota)
-  CpuKernels cpu_kernels = CpuKernels::danqing;  ///< ggml where the processor has no tiles for ours
-  CpuPrecision cpu_precision = CpuPrecision::automatic;
-};
+/// The threads also serve the conversion of weights for a card.
+using DeviceOptions = CpuOptions;
 
 class Device {
  public:
@@ -57,6 +47,8 @@ class Device {
   /// The threads of our own kernels; null: plain ggml computes (a card, or CpuKernels::ggml).
   kernels::Pool* pool() const { return pool_.get(); }
   CpuPrecision cpu_precision() const { return cpu_precision_; }
+  /// What computes, for people: "danqing AVX512-VNNI, f32", "ggml".
+  std::string kernels_text() const;
   ggml_backend_t backend() const { return backend_; }
   ggml_backend_buffer_type_t buffer_type() const;
 

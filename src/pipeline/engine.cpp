@@ -85,7 +85,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options) {
     return bad_input("[model] {}: expected one of the pipelines that this build runs ({}), got '{}'",
                      options.paths.model.empty() ? options.paths.transformer.string() : options.paths.model.string(),
                      known, checkpoint.pipeline_class.empty() ? "unknown" : checkpoint.pipeline_class);
-  DQ_TRY(std::shared_ptr<Device> device, Device::open(options.device, {options.threads}));
+  DQ_TRY(std::shared_ptr<Device> device, Device::open(options.device, options.cpu));
   const ComputeType type = resolve_compute_type(options.compute_type, checkpoint, device->info());
   log::info("{} on {} ({}), {}", checkpoint.pipeline_class, device->info().name, device->info().description,
             name(type));

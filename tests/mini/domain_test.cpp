@@ -87,7 +87,7 @@ TEST(MiniDomain, SixteenCaptionsInTwoLanguages) {
   request.guidance_scale = 4.0f;
   request.enhancer = EnhancerMode::off;
 
-  DQ_ASSERT_OK(const auto engine, Engine::open({.paths = {.model = testing::mini_model()}, .threads = 1}));
+  DQ_ASSERT_OK(const auto engine, Engine::open({.paths = {.model = testing::mini_model()}, .cpu = {.threads = 1}}));
   DQ_ASSERT_OK(const GenerateResult result, engine->generate(request));
   ASSERT_EQ(result.images.size(), 16u);
   int things = 0, backgrounds = 0;

@@ -60,7 +60,7 @@ TEST(Engine, the_thread_count_does_not_change_the_picture) {
   std::vector<std::vector<uint8_t>> pixels;
   for (const int threads : {1, 2, 3}) {
     EngineOptions o = mini();
-    o.threads = threads;
+    o.cpu.threads = threads;
     DQ_ASSERT_OK(const auto engine, Engine::open(o));
     DQ_ASSERT_OK(const auto r, engine->generate(small_request()));
     pixels.push_back(r.images[0].image.pixels);
