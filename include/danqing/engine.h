@@ -72,6 +72,9 @@ struct GenerateRequest {
   EnhancerMode enhancer = EnhancerMode::automatic;
   EnhanceOptions enhance;
   /// Start noise instead of seeds: [B, 128, H/16, W/16] f32, row-major. Empty = drawn.
+  /// Already enhanced prompts, one a prompt: drawn in place of `prompts` and recorded as the enhancer's work, which then
+  /// does not run. Empty = none.
+  std::vector<std::string> revised_prompts;
   std::vector<float> latents;
 };
 
@@ -103,6 +106,10 @@ struct RunControl {
   std::function<void(const ProgressEvent&)> on_progress;
   std::function<bool()> cancelled;                      ///< polled within a step; true stops with ErrorCode::cancelled
   std::function<void(const GeneratedImage&)> on_image;  ///< each picture as soon as it is decoded
+  /// A small rough picture (one pixel a latent, so an eighth of each side) of what the step is heading for, for each
+  /// picture of the group. Made only where wants_preview(step) is true; steps count from 0.
+  std::function<void(int image, int step, const Image&)> on_preview;
+  std::function<bool(int step)> wants_preview;  ///< empty = always, if there is on_preview
   DumpSink dump;
 };
 
@@ -113,6 +120,14 @@ struct EnhanceResult {
   double seconds = 0;
 };
 
+/// Where an Engine computes, as it is now.
+struct DeviceStatus {
+  std::string name, description;               ///< "cpu", the processor's or card's name
+  bool is_cpu = true;
+  uint64_t memory_total = 0, memory_free = 0;  ///< bytes; the host's for the CPU
+  uint64_t allocated = 0, peak_allocated = 0;  ///< bytes taken by this Engine
+};
+
 class DANQING_API Engine {
  public:
   /// Reads headers and configs; weights are loaded when first needed. Errors: bad_input, usage (unknown device),
@@ -121,6 +136,8 @@ class DANQING_API Engine {
   virtual ~Engine() = default;
 
   virtual const ModelInfo& info() const = 0;
+  /// Never waits for a computation.
+  virtual DeviceStatus device() const = 0;
   /// Checks a request without computing: the first thing wrong with it as a usage Error.
   virtual Result<void> check(const GenerateRequest& request) const = 0;
   virtual Result<GenerateResult> generate(const GenerateRequest& request, const RunControl& control = {}) = 0;

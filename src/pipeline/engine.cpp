@@ -1,13 +1,16 @@
 #include "danqing/engine.h"
 
+#include <atomic>
 #include <exception>
 #include <mutex>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/try.h"
 #include "pipeline/family.h"
 #include "pipeline/generate.h"
 #include "pipeline/metadata.h"
+#include "pipeline/preview.h"
 #include "pipeline/settings.h"
 
 namespace danqing {
@@ -27,10 +30,19 @@ auto guarded(F&& f) -> decltype(f()) {
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(std::shared_ptr<Device> device, std::unique_ptr<ModelFamily> family, ComputeType type)
-      : device_(std::move(device)), family_(std::move(family)), compute_type_(type) {}
+  EngineImpl(std::shared_ptr<Device> device, std::unique_ptr<ModelFamily> family, ComputeType type,
+             LatentPreview preview)
+      : device_(std::move(device)), family_(std::move(family)), compute_type_(type), preview_(std::move(preview)) {}
 
   const ModelInfo& info() const override { return family_->info(); }
+
+  DeviceStatus device() const override {
+    const DeviceInfo& i = device_->info();
+    DeviceStatus s{i.name, i.description, device_->is_cpu(), i.memory_total, i.memory_free, 0, 0};
+    s.allocated = allocated_;
+    s.peak_allocated = peak_;
+    return s;
+  }
 
   Result<void> check(const GenerateRequest& request) const override {
     return guarded([&]() -> Result<void> {
@@ -43,7 +55,10 @@ class EngineImpl final : public Engine {
     return guarded([&]() -> Result<GenerateResult> {
       DQ_TRY(const Settings settings, resolve(request, *family_, device_->is_cpu()));
       const std::lock_guard lock(mutex_);
-      return danqing::generate(*family_, cache_, request, settings, control, compute_type_);
+      auto result = danqing::generate(*family_, cache_, request, settings, control, compute_type_, &preview_);
+      allocated_ = device_->allocated();  // the device counts for one thread at a time
+      peak_ = device_->peak_allocated();
+      return result;
     });
   }
 
@@ -69,9 +84,23 @@ class EngineImpl final : public Engine {
   std::shared_ptr<Device> device_;
   std::unique_ptr<ModelFamily> family_;
   ComputeType compute_type_;
+  LatentPreview preview_;
   FeatureCache cache_;
+  std::atomic<uint64_t> allocated_{0}, peak_{0};
   std::mutex mutex_;
 };
+
+/// latent_rgb.json beside the VAE's weights, if there is one.
+Result<LatentPreview> stored_preview(const Checkpoint& checkpoint) {
+  const ComponentFiles* vae = checkpoint.find("vae");
+  if (!vae) return LatentPreview{};
+  std::error_code ec;
+  const bool directory = std::filesystem::is_directory(vae->path, ec);
+  const auto file = (directory ? vae->path : vae->path.parent_path()) / "latent_rgb.json";
+  if (!std::filesystem::is_regular_file(file, ec)) return LatentPreview{};
+  DQ_TRY(const Json json, read_json(file));
+  return LatentPreview::parse(json, file.string());
+}
 
 Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options) {
   DQ_TRY(Checkpoint checkpoint, open_checkpoint(options.paths));
@@ -89,8 +118,10 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options) {
   const ComputeType type = resolve_compute_type(options.compute_type, checkpoint, device->info());
   log::info("{} on {} ({}), {}", checkpoint.pipeline_class, device->info().name, device->info().description,
             name(type));
+  DQ_TRY(LatentPreview preview, stored_preview(checkpoint));
   DQ_TRY(std::unique_ptr<ModelFamily> family, entry->make({device, std::move(checkpoint), type}));
-  return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(std::move(device), std::move(family), type));
+  return std::unique_ptr<Engine>(
+      std::make_unique<EngineImpl>(std::move(device), std::move(family), type, std::move(preview)));
 }
 
 }  // namespace

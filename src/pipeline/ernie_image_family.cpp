@@ -111,7 +111,7 @@ class ErnieImageFamily final : public ModelFamily {
     return guided;
   }
 
-  Result<Tensor> decode(const Tensor& latents, const StageControl& control) override {
+  Result<Tensor> vae_latents(const Tensor& latents, const StageControl& control) override {
     if (!vae_) {
       const ComponentFiles& files = *ctx_.checkpoint.find("vae");
       DQ_TRY(vae_, vae::Vae::load(ctx_.device, files, vae::Part::decoder, weight_policy(files, ctx_.compute_type),
@@ -120,7 +120,11 @@ class ErnieImageFamily final : public ModelFamily {
     const Tensor scaled = vae_config_.has_batch_norm ? vae::denormalise(latents, vae_->bn_mean(), vae_->bn_std(),
                                                                         latent_type() == WorkType::bf16)
                                                      : latents;
-    const Tensor z = vae::unpatchify(scaled, vae_config_.patch_size);
+    return vae::unpatchify(scaled, vae_config_.patch_size);
+  }
+
+  Result<Tensor> decode(const Tensor& latents, const StageControl& control) override {
+    DQ_TRY(const Tensor z, vae_latents(latents, control));
     if (control.taps) control.taps("vae_input", z);
     return vae_->decode(z, control.taps, control.cancelled);
   }

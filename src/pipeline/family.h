@@ -53,6 +53,12 @@ class ModelFamily {
   /// Guided prediction. latents [B, C, h, w]; cond and uncond hold B features each, uncond is empty without guidance.
   virtual Result<Tensor> predict(const Tensor& latents, float sigma, std::span<const Tensor> cond,
                                  std::span<const Tensor> uncond, float guidance_scale, const StageControl& control) = 0;
+  /// Latents [1, C, h, w] as the VAE's decoder takes them [1, channels, H/8, W/8], for previews. An empty tensor: this
+  /// family has none. May load the VAE.
+  virtual Result<Tensor> vae_latents(const Tensor& latents, const StageControl& control) {
+    (void)latents, (void)control;
+    return Tensor({0});
+  }
   /// Latents [1, C, h, w] to a picture [1, 3, H, W] in about -1..1.
   virtual Result<Tensor> decode(const Tensor& latents, const StageControl& control) = 0;
 

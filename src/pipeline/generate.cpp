@@ -21,13 +21,14 @@ struct Prompt {
 class Generation {
  public:
   Generation(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request, const Settings& settings,
-             const RunControl& control, ComputeType compute_type)
+             const RunControl& control, ComputeType compute_type, LatentPreview* preview)
       : family_(family),
         cache_(cache),
         request_(request),
         s_(settings),
         control_(control),
-        compute_type_(compute_type) {}
+        compute_type_(compute_type),
+        preview_(preview) {}
 
   Result<GenerateResult> run() {
     const auto start = Clock::now();
@@ -83,7 +84,9 @@ class Generation {
     const auto start = Clock::now();
     for (size_t i = 0; i < request_.prompts.size(); ++i) {
       Prompt p{request_.prompts[i], request_.prompts[i], s_.negative_prompts[i]};
-      if (s_.enhance) {
+      if (!request_.revised_prompts.empty()) {
+        p.revised = request_.revised_prompts[i];
+      } else if (s_.enhance) {
         EnhanceOptions o = request_.enhance;
         if (!o.seed) o.seed = s_.seeds[i * static_cast<size_t>(request_.images_per_prompt)];
         o.width = s_.width;
@@ -181,6 +184,7 @@ class Generation {
       const Tensor in(latents.shape, std::vector<float>(x.begin(), x.end()));
       DQ_TRY(Tensor out, family_.predict(in, sigma, cond, uncond, s_.guidance_scale,
                                          stage(fmt::format("{}step.{}.", group, e.step))));
+      DQ_CHECK(show_preview(in, sigma, out, first, e.step));
       return std::move(out.data);
     };
     callbacks.after_step = [&](int step, std::span<const float> x) -> Result<void> {
@@ -200,6 +204,41 @@ class Generation {
     return {};
   }
 
+  /// The prediction is the velocity noise - picture (flow matching), so x - sigma*v is where the step believes the
+  /// picture to be: much clearer than the noisy latents themselves.
+  Result<void> show_preview(const Tensor& x, float sigma, const Tensor& velocity, int first, int step) {
+    if (!preview_ || !control_.on_preview || (control_.wants_preview && !control_.wants_preview(step))) return {};
+    if (step == previewed_step_ && first == previewed_first_) return {};  // a solver's second look at the same step
+    previewed_step_ = step;
+    previewed_first_ = first;
+    Tensor target = x;
+    for (size_t i = 0; i < target.data.size(); ++i) target.data[i] -= sigma * velocity.data[i];
+    for (int64_t i = 0; i < target.size(0); ++i) {
+      DQ_TRY(const Tensor z, family_.vae_latents(slice(target, i, 1), stage()));
+      if (z.shape.size() != 4) return {};
+      if (!preview_->ready(z.size(1))) DQ_CHECK(calibrate(slice(target, i, 1)));
+      const Image image = preview_->draw(z);
+      if (image.width > 0) control_.on_preview(first + static_cast<int>(i), step, image);
+    }
+    return {};
+  }
+
+  /// A VAE that is met for the first time: decodes a small cut of the latents, a few per cent of a picture's decoding.
+  Result<void> calibrate(const Tensor& latents) {
+    constexpr int64_t kSide = 8;  // 128x128 pixels
+    const int64_t h = std::min(kSide, latents.size(2)), w = std::min(kSide, latents.size(3));
+    Tensor cut({1, latents.size(1), h, w});
+    for (int64_t c = 0; c < latents.size(1); ++c)
+      for (int64_t y = 0; y < h; ++y)
+        for (int64_t k = 0; k < w; ++k)
+          cut.data[static_cast<size_t>((c * h + y) * w + k)] =
+              latents.data[static_cast<size_t>((c * latents.size(2) + y) * latents.size(3) + k)];
+    DQ_TRY(const Tensor z, family_.vae_latents(cut, stage()));
+    DQ_TRY(const Tensor decoded, family_.decode(cut, stage()));
+    preview_->learn(z, decoded);
+    return {};
+  }
+
   Result<void> decode(const Tensor& latents, int first, int n, const std::string& group) {
     for (int i = 0; i < n; ++i) {
       if (cancelled()) return fail(ErrorCode::cancelled, "[decode] stopped");
@@ -212,6 +251,10 @@ class Generation {
              family_.decode(slice(latents, i, 1), stage(n > 1 ? fmt::format("image.{}.", first + i) : group)));
       dump((n > 1 ? fmt::format("image.{}.", first + i) : group) + "decoded", decoded);
       DQ_TRY(std::vector<Image> images, to_images(decoded, family_.decode_type()));
+      if (preview_ && control_.on_preview) {
+        DQ_TRY(const Tensor z, family_.vae_latents(slice(latents, i, 1), stage()));
+        preview_->learn(z, decoded);
+      }
       result_.seconds_decode += since(start) - (result_.seconds_load - load_before);
       const Prompt& p = prompts_[static_cast<size_t>((first + i) / request_.images_per_prompt)];
       GeneratedImage g{std::move(images[0]), first + i, s_.seeds[static_cast<size_t>(first + i)], p.text, p.revised,
@@ -229,6 +272,8 @@ class Generation {
   const Settings& s_;
   const RunControl& control_;
   ComputeType compute_type_;
+  LatentPreview* preview_;
+  int previewed_step_ = -1, previewed_first_ = -1;
   GenerateResult result_;
   Schedule schedule_;
   std::vector<Prompt> prompts_;
@@ -264,8 +309,9 @@ const Tensor* FeatureCache::put(const std::string& prompt, Tensor features) {
 }
 
 Result<GenerateResult> generate(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request,
-                                const Settings& settings, const RunControl& control, ComputeType compute_type) {
-  return Generation(family, cache, request, settings, control, compute_type).run();
+                                const Settings& settings, const RunControl& control, ComputeType compute_type,
+                                LatentPreview* preview) {
+  return Generation(family, cache, request, settings, control, compute_type, preview).run();
 }
 
 }  // namespace danqing

@@ -6,6 +6,7 @@
 
 #include "danqing/engine.h"
 #include "pipeline/family.h"
+#include "pipeline/preview.h"
 #include "pipeline/settings.h"
 
 namespace danqing {
@@ -24,7 +25,9 @@ class FeatureCache {
 /// Loading as a progress event: per mille of bytes.
 ProgressEvent load_event(uint64_t done, uint64_t total);
 
+/// `preview`: the engine's map from latents to colours, learned further with each decoded picture; null = no previews.
 Result<GenerateResult> generate(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request,
-                                const Settings& settings, const RunControl& control, ComputeType compute_type);
+                                const Settings& settings, const RunControl& control, ComputeType compute_type,
+                                LatentPreview* preview = nullptr);
 
 }  // namespace danqing

@@ -44,7 +44,7 @@ ImageMetadata make_metadata(const GeneratedImage& image, const Settings& s, cons
   j["model"] = model.name;
   j["pipeline"] = model.pipeline_class;
   j["prompt"] = image.prompt;
-  if (revised || s.enhance) j["revised_prompt"] = image.revised_prompt;
+  if (revised || s.enhance || !request.revised_prompts.empty()) j["revised_prompt"] = image.revised_prompt;
   j["negative_prompt"] = image.negative_prompt;
   j["width"] = s.width;
   j["height"] = s.height;

@@ -26,7 +26,7 @@ Result<void> check_side(const char* what, int value, int multiple) {
 
 Result<void> check_prompts(const GenerateRequest& r) {
   if (r.prompts.empty()) return usage_error("[prompt] expected at least one prompt, got none");
-  for (const auto* list : {&r.prompts, &r.negative_prompts})
+  for (const auto* list : {&r.prompts, &r.negative_prompts, &r.revised_prompts})
     for (const std::string& p : *list) {
       if (p.size() > kMaxPromptBytes)
         return usage_error("[prompt] expected at most {} bytes, got {}", kMaxPromptBytes, p.size());
@@ -36,6 +36,9 @@ Result<void> check_prompts(const GenerateRequest& r) {
   if (r.negative_prompts.size() > 1 && r.negative_prompts.size() != r.prompts.size())
     return usage_error("[negative_prompt] expected none, one, or one for each of the {} prompts, got {}",
                        r.prompts.size(), r.negative_prompts.size());
+  if (!r.revised_prompts.empty() && r.revised_prompts.size() != r.prompts.size())
+    return usage_error("[prompt] expected a revised prompt for each of the {} prompts, got {}", r.prompts.size(),
+                       r.revised_prompts.size());
   if (r.images_per_prompt < 1)
     return usage_error("[batch] expected 1 or more pictures of a prompt, got {}", r.images_per_prompt);
   if (r.prompts.size() > static_cast<size_t>(kMaxImages / r.images_per_prompt))
@@ -111,8 +114,9 @@ Result<Settings> resolve(const GenerateRequest& r, const ModelFamily& family, bo
   s.batch_size = std::min(s.images, r.batch_size ? r.batch_size : is_cpu ? 1 : 4);
   if (r.enhancer == EnhancerMode::on && !info.has_prompt_enhancer)
     return usage_error("[enhance] {}: this model has no prompt enhancer (no pe and pe_tokenizer)", info.name);
-  s.enhance = info.has_prompt_enhancer && (r.enhancer == EnhancerMode::on ||
-                                           (r.enhancer == EnhancerMode::automatic && info.defaults.prompt_enhancer));
+  s.enhance =
+      info.has_prompt_enhancer && r.revised_prompts.empty() &&
+      (r.enhancer == EnhancerMode::on || (r.enhancer == EnhancerMode::automatic && info.defaults.prompt_enhancer));
   if (s.enhance) DQ_CHECK(check_enhance_options(r.enhance));
   DQ_TRY(s.seeds, resolve_seeds(r, s.images));
   s.negative_prompts = r.negative_prompts;
