@@ -20,8 +20,8 @@ using DF = hn::ScalableTag<float>;
 using V = hn::Vec<DF>;
 constexpr int64_t kMost = 64;  // lanes of the widest vector, for tails
 
-/// y = f(in[0][i], in[1][i], ...) for all i. The tail goes through a padded copy, so that every value is computed by the
-/// same instructions wherever it stands.
+/// y = f(in[0][i], in[1][i], ...) for all i. The tail goes through a padded copy, so that every value is computed by
+/// the same instructions wherever it stands.
 template <int kInputs, class F>
 HWY_INLINE void each(const float* const (&in)[kInputs], int64_t n, float* y, F f) {
   const DF d;

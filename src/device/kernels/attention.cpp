@@ -11,10 +11,10 @@
 namespace danqing::kernels {
 namespace {
 
-constexpr int64_t kQueries = 96;               ///< of a task, rounded up to whole tiles
-constexpr int64_t kKeys = 256;                 ///< of a block: its scores stay in the second-level cache
-constexpr int64_t kPackedBytes = 16 << 20;     ///< packed keys and values that exist at a time
-constexpr int64_t kFewQueries = 8;             ///< up to here keys are read where they lie
+constexpr int64_t kQueries = 96;            ///< of a task, rounded up to whole tiles
+constexpr int64_t kKeys = 256;              ///< of a block: its scores stay in the second-level cache
+constexpr int64_t kPackedBytes = 16 << 20;  ///< packed keys and values that exist at a time
+constexpr int64_t kFewQueries = 8;          ///< up to here keys are read where they lie
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
@@ -30,8 +30,14 @@ struct Shape {
   int64_t group = 1;    ///< key heads packed at a time
 
   Shape(const ggml_tensor* q, const ggml_tensor* k, const ggml_tensor* v, float s)
-      : batch(q->ne[3]), queries(q->ne[2]), heads(q->ne[1]), keys(k->ne[2]), kv_heads(k->ne[1]), dim(q->ne[0]),
-        value_dim(v->ne[0]), scale(s) {
+      : batch(q->ne[3]),
+        queries(q->ne[2]),
+        heads(q->ne[1]),
+        keys(k->ne[2]),
+        kv_heads(k->ne[1]),
+        dim(q->ne[0]),
+        value_dim(v->ne[0]),
+        scale(s) {
     padded_values = round_up(value_dim, nr);
     const int64_t key_bytes = (dim + padded_values) * 4;
     segment = std::clamp<int64_t>(kPackedBytes / key_bytes / kKeys * kKeys, kKeys, round_up(keys, kKeys));
@@ -50,8 +56,8 @@ struct Shape {
 };
 
 const std::byte* row(const ggml_tensor* t, int64_t b, int64_t i, int64_t h) {
-  return static_cast<const std::byte*>(t->data) + static_cast<size_t>(b) * t->nb[3] + static_cast<size_t>(i) * t->nb[2] +
-         static_cast<size_t>(h) * t->nb[1];
+  return static_cast<const std::byte*>(t->data) + static_cast<size_t>(b) * t->nb[3] +
+         static_cast<size_t>(i) * t->nb[2] + static_cast<size_t>(h) * t->nb[1];
 }
 
 const float* mask_row(const ggml_tensor* m, int64_t b, int64_t i) {
@@ -69,7 +75,9 @@ struct Pass {
   float *packed, *workers, *states;
   DType type;
 
-  float* out_row(int64_t b, int64_t i, int64_t h) const { return out + ((b * s.queries + i) * s.heads + h) * s.value_dim; }
+  float* out_row(int64_t b, int64_t i, int64_t h) const {
+    return out + ((b * s.queries + i) * s.heads + h) * s.value_dim;
+  }
   float* packed_keys(int64_t head) const { return packed + static_cast<size_t>(head) * s.packed_head(); }
   float* packed_values(int64_t head) const { return packed_keys(head) + s.segment * s.dim; }
 
@@ -247,25 +255,27 @@ ggml_tensor* attention(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
   if (mask) inputs.push_back(mask);
   const std::array<int64_t, 4> ne{s.value_dim * s.heads, s.queries, s.batch, 1};
   if (s.queries <= kFewQueries) {
-    const auto bytes = static_cast<size_t>(threads * (round_up(s.keys, 16) + round_up(s.value_dim, 16))) * sizeof(float);
+    const auto bytes =
+        static_cast<size_t>(threads * (round_up(s.keys, 16) + round_up(s.value_dim, 16))) * sizeof(float);
     return op(g, "attention", ne, inputs, bytes,
               [s, masked = mask != nullptr](const OpRun& r) { run_few(s, r, masked ? r.out->src[3] : nullptr); });
   }
-  return op(g, "attention", ne, inputs, s.scratch(threads) * sizeof(float), [s, masked = mask != nullptr](const OpRun& r) {
-    auto* base = reinterpret_cast<float*>(r.scratch);
-    float* workers = base + static_cast<size_t>(s.group) * s.packed_head();
-    const Pass pass{s,
-                    r.out->src[0],
-                    r.out->src[1],
-                    r.out->src[2],
-                    masked ? r.out->src[3] : nullptr,
-                    static_cast<float*>(r.out->data),
-                    base,
-                    workers,
-                    workers + static_cast<size_t>(r.pool.threads()) * s.worker(),
-                    *dtype_from_ggml(r.out->src[1]->type)};
-    pass.run(r.pool);
-  });
+  return op(g, "attention", ne, inputs, s.scratch(threads) * sizeof(float),
+            [s, masked = mask != nullptr](const OpRun& r) {
+              auto* base = reinterpret_cast<float*>(r.scratch);
+              float* workers = base + static_cast<size_t>(s.group) * s.packed_head();
+              const Pass pass{s,
+                              r.out->src[0],
+                              r.out->src[1],
+                              r.out->src[2],
+                              masked ? r.out->src[3] : nullptr,
+                              static_cast<float*>(r.out->data),
+                              base,
+                              workers,
+                              workers + static_cast<size_t>(r.pool.threads()) * s.worker(),
+                              *dtype_from_ggml(r.out->src[1]->type)};
+              pass.run(r.pool);
+            });
 }
 
 }  // namespace danqing::kernels

@@ -25,10 +25,10 @@ size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 /// Sizes that follow from the shape, the format and the processor's tile.
 struct Plan {
   const MicroKernels& micro = *micro_kernels();
-  int64_t unit = 4;         ///< bytes of one packed value
-  int64_t chunk = 256;      ///< values along K at a time
-  int64_t padded_k = 0;     ///< K rounded up to what the format needs
-  bool own_rows = false;    ///< each task packs its rows of A; otherwise all tasks of a group share them
+  int64_t unit = 4;       ///< bytes of one packed value
+  int64_t chunk = 256;    ///< values along K at a time
+  int64_t padded_k = 0;   ///< K rounded up to what the format needs
+  bool own_rows = false;  ///< each task packs its rows of A; otherwise all tasks of a group share them
   int64_t groups = 1, group_rows = 0, strips = 0;  ///< of A; strips of one group
   int64_t b_strips = 0, task_strips = 0;
 
@@ -61,6 +61,7 @@ struct Plan {
 struct Strip {
   std::byte* values;
   float* scales;
+  int32_t* sums = nullptr;  ///< i8, of B: the sum of each column so far
 };
 
 /// Packing and multiplying for one product. Const during a run: all threads share it.
@@ -70,7 +71,8 @@ class Job {
     a_group_ = static_cast<size_t>(p_.strips) * p_.all_chunks(p_.micro.mr, g.format);
     b_all_ = g.keep_b ? static_cast<size_t>(p_.b_strips) * p_.all_chunks(p_.micro.nr, g.format) : 0;
     b_task_ = g.keep_b ? 0 : static_cast<size_t>(p_.task_strips) * p_.strip_bytes(p_.micro.nr, p_.chunk, g.format);
-    sums_ = g.format == Format::i8 ? aligned(static_cast<size_t>(p_.b_strips * p_.micro.nr) * sizeof(int32_t)) : 0;
+    const int64_t strips_with_sums = g.keep_b ? p_.b_strips : p_.task_strips * threads;
+    sums_ = g.format == Format::i8 ? aligned(static_cast<size_t>(strips_with_sums * p_.micro.nr) * sizeof(int32_t)) : 0;
     a_ = scratch;
     b_ = a_ + (p_.own_rows ? static_cast<size_t>(threads) : 1) * a_group_;
     column_sums_ = reinterpret_cast<int32_t*>(b_ + b_all_ + static_cast<size_t>(threads) * b_task_);
@@ -80,7 +82,6 @@ class Job {
   size_t bytes() const { return total_; }
 
   void run(Pool& pool) const {
-    if (g_.m <= 0 || g_.n <= 0) return;
     if (g_.k <= 0) return zero(pool);
     if (g_.keep_b)
       pool.run(p_.b_strips, [&](int64_t s, int) {
@@ -125,14 +126,19 @@ class Job {
   }
   Strip kept_b(int64_t s, int64_t k0, int64_t kn) const {
     const size_t whole = static_cast<size_t>(k0 / p_.chunk) * p_.strip_bytes(p_.micro.nr, p_.chunk, g_.format);
-    return strip_at(b_ + whole * static_cast<size_t>(p_.b_strips) +
-                        static_cast<size_t>(s) * p_.strip_bytes(p_.micro.nr, kn, g_.format),
-                    p_.micro.nr, kn);
+    Strip strip = strip_at(b_ + whole * static_cast<size_t>(p_.b_strips) +
+                               static_cast<size_t>(s) * p_.strip_bytes(p_.micro.nr, kn, g_.format),
+                           p_.micro.nr, kn);
+    strip.sums = column_sums_ + s * p_.micro.nr;
+    return strip;
   }
+  /// The s-th strip of a task.
   Strip task_b(int worker, int64_t s, int64_t kn) const {
-    return strip_at(b_ + b_all_ + static_cast<size_t>(worker) * b_task_ +
-                        static_cast<size_t>(s) * p_.strip_bytes(p_.micro.nr, p_.chunk, g_.format),
-                    p_.micro.nr, kn);
+    Strip strip = strip_at(b_ + b_all_ + static_cast<size_t>(worker) * b_task_ +
+                               static_cast<size_t>(s) * p_.strip_bytes(p_.micro.nr, p_.chunk, g_.format),
+                           p_.micro.nr, kn);
+    strip.sums = column_sums_ + (worker * p_.task_strips + s) * p_.micro.nr;
+    return strip;
   }
 
   /// `count` rows from `first` of a source into one strip of `width`. kn counts the padding of K too.
@@ -186,7 +192,7 @@ class Job {
 
   void pack_b(int64_t s, int64_t k0, int64_t kn, Strip to) const {
     const int64_t first = s * p_.micro.nr, count = std::min<int64_t>(g_.n - first, p_.micro.nr);
-    int32_t* sums = g_.format == Format::i8 ? column_sums_ + first : nullptr;
+    int32_t* sums = g_.format == Format::i8 ? to.sums : nullptr;
     if (sums && k0 == 0) std::fill_n(sums, p_.micro.nr, 0);
     pack(g_.b, first, count, p_.micro.nr, k0, kn, to, g_.b_is_coarse, g_.b_scale, 0, sums);
   }
@@ -222,11 +228,12 @@ class Job {
         for (int j = 0; j < nr; j += 16) __builtin_prefetch(c + i * ldc + j, 1);
     switch (g_.format) {
       case Format::f32:
-        p_.micro.f32(kn, reinterpret_cast<const float*>(a.values), reinterpret_cast<const float*>(b.values), c, ldc, more);
+        p_.micro.f32(kn, reinterpret_cast<const float*>(a.values), reinterpret_cast<const float*>(b.values), c, ldc,
+                     more);
         break;
       case Format::i16:
-        p_.micro.i16(kn, reinterpret_cast<const int16_t*>(a.values), a.scales, reinterpret_cast<const int16_t*>(b.values),
-                     b.scales, c, ldc, more);
+        p_.micro.i16(kn, reinterpret_cast<const int16_t*>(a.values), a.scales,
+                     reinterpret_cast<const int16_t*>(b.values), b.scales, c, ldc, more);
         break;
       case Format::i8:
         p_.micro.i8(kn, reinterpret_cast<const uint8_t*>(a.values), reinterpret_cast<const int8_t*>(b.values),
@@ -239,18 +246,18 @@ class Job {
     if (k0 + kn < p_.padded_k) return;
     for (int64_t i = 0; i < rows; ++i) {
       float* row = g_.c + (m + i) * g_.ldc + n;
-      if (g_.format == Format::i8) rescale(row, m + i, n, cols);
+      if (g_.format == Format::i8) rescale(row, m + i, n, cols, b.sums);
       if (g_.finish) g_.finish(m + i, n, cols, row);
     }
   }
 
   /// Integer sums to values, in place. (sum of (q_a - 128) q_b) s_a s_b.
-  void rescale(float* row, int64_t m, int64_t n, int64_t cols) const {
+  void rescale(float* row, int64_t m, int64_t n, int64_t cols, const int32_t* sums) const {
     const float scale = g_.a_scale[m];
     for (int64_t j = 0; j < cols; ++j) {
       int32_t sum;
       std::memcpy(&sum, row + j, sizeof sum);
-      row[j] = static_cast<float>(sum - kZeroI8 * column_sums_[n + j]) * (scale * g_.b_scale[n + j]);
+      row[j] = static_cast<float>(sum - kZeroI8 * sums[j]) * (scale * g_.b_scale[n + j]);
     }
   }
 
@@ -268,8 +275,8 @@ double seconds(const std::function<void()>& f) {
 }
 
 /// Whether integer tiles are clearly faster than f32 ones here. On processors that run as many of them in a cycle the
-/// ratio is 1, on the others 2 (AMD from Zen 4 on), so that a measurement of two milliseconds tells them apart on a busy
-/// machine too: both take turns, and the best of many tries counts.
+/// ratio is 1, on the others 2 (AMD from Zen 4 on), so that a measurement of two milliseconds tells them apart on a
+/// busy machine too: both take turns, and the best of many tries counts.
 bool integers_are_faster() {
   const MicroKernels& m = *micro_kernels();
   constexpr int64_t k = 4 * kBlockK;
@@ -300,8 +307,7 @@ bool computes(Format format) {
 }
 
 Format preferred_format() {
-  static const Format format =
-      computes(Format::i16) && integers_are_faster() ? Format::i16 : Format::f32;
+  static const Format format = computes(Format::i16) && integers_are_faster() ? Format::i16 : Format::f32;
   return format;
 }
 
@@ -309,6 +315,8 @@ size_t gemm_scratch(const Gemm& g, int threads) {
   return g.m <= 0 || g.n <= 0 || g.k <= 0 ? 0 : Job(g, nullptr, threads).bytes();
 }
 
-void multiply(Pool& pool, const Gemm& g, std::byte* scratch) { Job(g, scratch, pool.threads()).run(pool); }
+void multiply(Pool& pool, const Gemm& g, std::byte* scratch) {
+  if (g.m > 0 && g.n > 0) Job(g, scratch, pool.threads()).run(pool);
+}
 
 }  // namespace danqing::kernels

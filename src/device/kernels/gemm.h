@@ -11,8 +11,8 @@
 
 namespace danqing::kernels {
 
-/// kn values of a row from k0 on: a pointer into memory that holds them as f32, or `buffer` (room for kn) filled with them.
-/// k0 is a multiple of 256. Called from any thread.
+/// kn values of a row from k0 on: a pointer into memory that holds them as f32, or `buffer` (room for kn) filled with
+/// them. k0 is a multiple of 256. Called from any thread.
 using RowSource = std::function<const float*(int64_t row, int64_t k0, int64_t kn, float* buffer)>;
 /// What happens to finished values of row m, columns n to n + count - 1, while they are in the cache. May change them.
 using Finish = std::function<void(int64_t m, int64_t n, int64_t count, float* values)>;
@@ -35,7 +35,8 @@ struct Gemm {
 
 /// Whether the processor has tiles for this format.
 bool computes(Format format);
-/// The format for weights with 8 or 11 significant bits: i16 where it is much faster than f32 (measured once), else f32.
+/// The format for weights with 8 or 11 significant bits: i16 where it is much faster than f32 (measured once), else
+/// f32.
 Format preferred_format();
 
 /// Bytes of scratch memory that multiply() needs, aligned to 64, for a pool of `threads`.

@@ -91,11 +91,12 @@ void run_dots(const Linear& l, const OpRun& r, const ggml_tensor* bias, const gg
       const auto rows = static_cast<int>(std::min<int64_t>(4, l.rows - m));
       for (int64_t n = first; n < last; ++n) {
         float sums[4];
-        dot(l.type, static_cast<const std::byte*>(w->data) + static_cast<size_t>(n) * w->nb[1], x + m * l.in, l.in, rows,
-            l.in, sums);
+        dot(l.type, static_cast<const std::byte*>(w->data) + static_cast<size_t>(n) * w->nb[1], x + m * l.in, l.in,
+            rows, l.in, sums);
         for (int i = 0; i < rows; ++i) y[(m + i) * l.out + n] = sums[i];
       }
-      for (int i = 0; i < rows; ++i) finish(bias, gate, l.gate, m + i, first, last - first, y + (m + i) * l.out + first);
+      for (int i = 0; i < rows; ++i)
+        finish(bias, gate, l.gate, m + i, first, last - first, y + (m + i) * l.out + first);
     }
   });
 }

@@ -9,7 +9,8 @@ namespace danqing::kernels {
 /// magnitudes still fit an int32 (128 * 4095^2 < 2^31), so the integer sums are exact.
 inline constexpr int64_t kBlockK = 128;
 inline constexpr int kMaxI16 = 4095;
-/// The int8 format (W8A8): activations are unsigned with this zero point, so that the processor's u8 x s8 products serve.
+/// The int8 format (W8A8): activations are unsigned with this zero point, so that the processor's u8 x s8 products
+/// serve.
 inline constexpr int kZeroI8 = 128;
 
 /// The number formats in which products are computed.

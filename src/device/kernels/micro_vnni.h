@@ -4,7 +4,7 @@
 
 namespace danqing::kernels {
 
-bool has_vnni512();  ///< AVX-512 F, BW, VL and VNNI
+bool has_vnni512();   ///< AVX-512 F, BW, VL and VNNI
 bool has_avx_vnni();  ///< the 256-bit form, on processors without AVX-512
 /// As MicroKernels::i16 and ::i8 with mr = 12 and nr = 32. Call only if has_vnni512().
 void tile_i16_vnni512(int64_t k, const int16_t* a, const float* a_scale, const int16_t* b, const float* b_scale,

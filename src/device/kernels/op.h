@@ -27,7 +27,9 @@ using OpFunction = std::function<void(const OpRun&)>;
 ggml_tensor* op(Graph& g, const char* name, const std::array<int64_t, 4>& ne, const std::vector<ggml_tensor*>& inputs,
                 size_t scratch, OpFunction f);
 
-/// Splits `n` items into tasks of about `grain` items: f(first, last, worker). The split does not depend on the threads.
-void for_ranges(Pool& pool, int64_t n, int64_t grain, const std::function<void(int64_t first, int64_t last, int worker)>& f);
+/// Splits `n` items into tasks of about `grain` items: f(first, last, worker). The split does not depend on the
+/// threads.
+void for_ranges(Pool& pool, int64_t n, int64_t grain,
+                const std::function<void(int64_t first, int64_t last, int worker)>& f);
 
 }  // namespace danqing::kernels

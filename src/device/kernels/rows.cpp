@@ -213,8 +213,7 @@ void dot_rows(Row w, const float* HWY_RESTRICT x, int64_t ldx, int64_t k, float*
     widen(w, n - i, rest);
   }
   for (int r = 0; r < kRows; ++r) {
-    float total = hn::GetLane(
-        hn::SumOfLanes(d, hn::Add(hn::Add(sum[r][0], sum[r][1]), hn::Add(sum[r][2], sum[r][3]))));
+    float total = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum[r][0], sum[r][1]), hn::Add(sum[r][2], sum[r][3]))));
     for (size_t j = i; j < n; ++j) total += rest[j - i] * x[r * ldx + static_cast<int64_t>(j)];
     y[r] = total;
   }

@@ -10,17 +10,18 @@ namespace danqing::kernels {
 
 /// Whether expand() knows this dtype.
 bool expands(DType type);
-/// `n` values from `src` on, stored as `type`, as f32. For types with blocks `src` begins a block and n is whole blocks.
+/// `n` values from `src` on, stored as `type`, as f32. For types with blocks `src` begins a block and n is whole
+/// blocks.
 void expand(DType type, const std::byte* src, int64_t n, float* out);
 
-/// Places up to four rows of k 32-bit units as columns `first` to first + 3 of a strip of `group`: out[j * group + first + i] =
-/// row i, unit j. The columns of
-/// rows that are not there become zero. A unit is one f32, two int16 or four int8.
+/// Places up to four rows of k 32-bit units as columns `first` to first + 3 of a strip of `group`: out[j * group +
+/// first + i] = row i, unit j. The columns of rows that are not there become zero. A unit is one f32, two int16 or four
+/// int8.
 void interleave(const void* const* rows, int count, int64_t k, int64_t group, int64_t first, void* out);
 
-/// The int16 format: for each 128 values (the last ones padded with zeros) one scale and |q| <= 4095 with x ~ q * scale.
-/// Powers of two as scales keep bf16 values exact down to 1/16 of the largest. A value that is not finite makes the
-/// scale NaN. q has room for k rounded up to 128.
+/// The int16 format: for each 128 values (the last ones padded with zeros) one scale and |q| <= 4095 with x ~ q *
+/// scale. Powers of two as scales keep bf16 values exact down to 1/16 of the largest. A value that is not finite makes
+/// the scale NaN. q has room for k rounded up to 128.
 void quantize_i16(const float* x, int64_t k, bool power_of_two, int16_t* q, float* scales);
 /// The int8 format: one scale for the whole row (max |x| / 127 given by the caller as `scale`), zero point `zero`.
 void quantize_i8(const float* x, int64_t k, float scale, int zero, uint8_t* q);

@@ -1,5 +1,5 @@
-// Operations that go over activations row by row: one pass over memory each. All f32; inputs may be views with any strides
-// as long as the last axis is dense, where nothing else is said.
+// Operations that go over activations row by row: one pass over memory each. All f32; inputs may be views with any
+// strides as long as the last axis is dense, where nothing else is said.
 #pragma once
 #include "device/kernels/op.h"
 
