@@ -85,14 +85,19 @@ void finish(const ggml_tensor* bias, const ggml_tensor* gate, std::optional<Gate
 void run_dots(const Linear& l, const OpRun& r, const ggml_tensor* bias, const ggml_tensor* gate) {
   const auto* x = static_cast<const float*>(r.out->src[0]->data);
   const ggml_tensor* w = r.out->src[1];
+  const auto* weights = static_cast<const std::byte*>(w->data);
   auto* y = static_cast<float*>(r.out->data);
   for_ranges(r.pool, l.out, kDotColumns, [&](int64_t first, int64_t last, int) {
     for (int64_t m = 0; m < l.rows; m += 4) {
       const auto rows = static_cast<int>(std::min<int64_t>(4, l.rows - m));
-      for (int64_t n = first; n < last; ++n) {
+      int64_t n = first;
+      if (rows == 1 && dots_columns(l.type))
+        for (; n + 4 <= last; n += 4)
+          dot_columns(l.type, weights + static_cast<size_t>(n) * w->nb[1], w->nb[1], x + m * l.in, l.in,
+                      y + m * l.out + n);
+      for (; n < last; ++n) {
         float sums[4];
-        dot(l.type, static_cast<const std::byte*>(w->data) + static_cast<size_t>(n) * w->nb[1], x + m * l.in, l.in,
-            rows, l.in, sums);
+        dot(l.type, weights + static_cast<size_t>(n) * w->nb[1], x + m * l.in, l.in, rows, l.in, sums);
         for (int i = 0; i < rows; ++i) y[(m + i) * l.out + n] = sums[i];
       }
       for (int i = 0; i < rows; ++i)

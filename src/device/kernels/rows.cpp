@@ -6,6 +6,7 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include <hwy/cache_control.h>
 // clang-format on
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "device/kernels/micro.h"
 
@@ -181,6 +183,9 @@ void quantize_i8(const float* x, int64_t k, float scale, int zero, uint8_t* q) {
     q[i] = static_cast<uint8_t>(std::clamp(static_cast<int>(std::nearbyint(x[i] * inverse)), -127, 127) + zero);
 }
 
+/// Bytes that a row of weights is fetched ahead: the hardware stops at the end of each page, rows go on.
+constexpr size_t kAhead = 4096, kAheadOfFour = 2048;
+
 /// Four sums a row of x, so that the additions do not wait for each other.
 template <int kRows, class Row>
 void dot_rows(Row w, const float* HWY_RESTRICT x, int64_t ldx, int64_t k, float* HWY_RESTRICT y) {
@@ -195,6 +200,8 @@ void dot_rows(Row w, const float* HWY_RESTRICT x, int64_t ldx, int64_t k, float*
   }
   size_t i = 0;
   for (; i + kSums * lanes <= n; i += kSums * lanes) {
+    for (size_t line = 0; line < kSums * lanes * sizeof(*w.p); line += 64)
+      hwy::Prefetch(reinterpret_cast<const std::byte*>(w.p + i) + kAhead + line);
     DANQING_UNROLL
     for (int s = 0; s < kSums; ++s) {
       const V v = w.load(i + static_cast<size_t>(s) * lanes);
@@ -217,6 +224,50 @@ void dot_rows(Row w, const float* HWY_RESTRICT x, int64_t ldx, int64_t k, float*
     for (size_t j = i; j < n; ++j) total += rest[j - i] * x[r * ldx + static_cast<int64_t>(j)];
     y[r] = total;
   }
+}
+
+/// Four rows of weights with one row of x, which is read once for all of them.
+template <class Row>
+void dot_columns(const void* first, size_t row_bytes, const float* HWY_RESTRICT x, int64_t k, float* HWY_RESTRICT y) {
+  const DF d;
+  const size_t lanes = hn::Lanes(d), n = static_cast<size_t>(k);
+  using T = std::remove_reference_t<decltype(*Row{}.p)>;
+  const auto row = [&](size_t c) {
+    return Row{reinterpret_cast<T*>(static_cast<const std::byte*>(first) + c * row_bytes)};
+  };
+  const Row w0 = row(0), w1 = row(1), w2 = row(2), w3 = row(3);
+  V a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    for (const Row& w : {w0, w1, w2, w3}) hwy::Prefetch(reinterpret_cast<const std::byte*>(w.p + i) + kAheadOfFour);
+    const V x0 = hn::LoadU(d, x + i), x1 = hn::LoadU(d, x + i + lanes);
+    a0 = hn::MulAdd(w0.load(i), x0, a0), b0 = hn::MulAdd(w0.load(i + lanes), x1, b0);
+    a1 = hn::MulAdd(w1.load(i), x0, a1), b1 = hn::MulAdd(w1.load(i + lanes), x1, b1);
+    a2 = hn::MulAdd(w2.load(i), x0, a2), b2 = hn::MulAdd(w2.load(i + lanes), x1, b2);
+    a3 = hn::MulAdd(w3.load(i), x0, a3), b3 = hn::MulAdd(w3.load(i + lanes), x1, b3);
+  }
+  y[0] = hn::GetLane(hn::SumOfLanes(d, hn::Add(a0, b0)));
+  y[1] = hn::GetLane(hn::SumOfLanes(d, hn::Add(a1, b1)));
+  y[2] = hn::GetLane(hn::SumOfLanes(d, hn::Add(a2, b2)));
+  y[3] = hn::GetLane(hn::SumOfLanes(d, hn::Add(a3, b3)));
+  if (i == n) return;
+  alignas(64) float rest[128];
+  for (size_t c = 0; c < 4; ++c) {
+    Row w = row(c);
+    w.p += i;
+    widen(w, n - i, rest);
+    for (size_t j = i; j < n; ++j) y[c] += rest[j - i] * x[j];
+  }
+}
+
+void columns_f32(const void* w, size_t row_bytes, const float* x, int64_t k, float* y) {
+  dot_columns<F32Row>(w, row_bytes, x, k, y);
+}
+void columns_bf16(const void* w, size_t row_bytes, const float* x, int64_t k, float* y) {
+  dot_columns<Bf16Row>(w, row_bytes, x, k, y);
+}
+void columns_f16(const void* w, size_t row_bytes, const float* x, int64_t k, float* y) {
+  dot_columns<F16Row>(w, row_bytes, x, k, y);
 }
 
 template <class Row>
@@ -258,6 +309,9 @@ HWY_EXPORT(absmax);
 HWY_EXPORT(dot_f32);
 HWY_EXPORT(dot_bf16);
 HWY_EXPORT(dot_f16);
+HWY_EXPORT(columns_f32);
+HWY_EXPORT(columns_bf16);
+HWY_EXPORT(columns_f16);
 
 const ggml_type_traits* block_traits(DType type) {
   if (!is_quantized(type) || traits(type).ggml_type < 0) return nullptr;
@@ -291,6 +345,16 @@ void quantize_i8(const float* x, int64_t k, float scale, int zero, uint8_t* q) {
   HWY_DYNAMIC_DISPATCH(quantize_i8)(x, k, scale, zero, q);
 }
 float absmax(const float* x, int64_t k) { return HWY_DYNAMIC_DISPATCH(absmax)(x, k); }
+
+bool dots_columns(DType type) { return type == DType::f32 || type == DType::bf16 || type == DType::f16; }
+
+void dot_columns(DType type, const std::byte* w, size_t row_bytes, const float* x, int64_t k, float* y) {
+  switch (type) {
+    case DType::f32: return HWY_DYNAMIC_DISPATCH(columns_f32)(w, row_bytes, x, k, y);
+    case DType::bf16: return HWY_DYNAMIC_DISPATCH(columns_bf16)(w, row_bytes, x, k, y);
+    default: return HWY_DYNAMIC_DISPATCH(columns_f16)(w, row_bytes, x, k, y);
+  }
+}
 
 void dot(DType type, const std::byte* w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
   switch (type) {

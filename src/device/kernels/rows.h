@@ -31,4 +31,9 @@ float absmax(const float* x, int64_t k);
 /// y[m] = sum over k of x[m * ldx + k] * w[k], w stored as `type`, for `rows` rows (1 to 4) of x.
 void dot(DType type, const std::byte* w, const float* x, int64_t ldx, int rows, int64_t k, float* y);
 
+/// y[c] = sum over k of x[k] * w[c][k] for four rows of weights, `row_bytes` apart: x is read once for all. For the types
+/// that dots_columns().
+bool dots_columns(DType type);
+void dot_columns(DType type, const std::byte* w, size_t row_bytes, const float* x, int64_t k, float* y);
+
 }  // namespace danqing::kernels
