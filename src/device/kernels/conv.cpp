@@ -170,19 +170,19 @@ ggml_tensor* add_to_conv(Graph& g, ggml_tensor* a, ggml_tensor* b) {
 
 ggml_tensor* apply_norm(Graph& g, ggml_tensor* x, ggml_tensor* statistics, const Note& n) {
   const bool silu = n.has(Note::kSilu);
-  ggml_tensor* y = op(g, "group_norm", {x->ne[0], x->ne[1], x->ne[2], x->ne[3]}, {x, statistics}, 0,
-                      [silu](const OpRun& r) {
-                        const int64_t c = r.out->ne[0], pixels = r.out->ne[1] * r.out->ne[2];
-                        const int64_t grain = std::max<int64_t>(1, (1 << 14) / c), pieces = (pixels + grain - 1) / grain;
-                        r.pool.run(pieces * r.out->ne[3], [&](int64_t task, int) {
-                          const int64_t b = task / pieces, first = task % pieces * grain;
-                          const float* s = floats(r.out->src[1]) + b * 3 * c;
-                          const ChannelNorm norm{s, s + c, s + 2 * c, silu};
-                          const int64_t at = (b * pixels + first) * c;
-                          prepare_pixels(floats(r.out->src[0]) + at, std::min(grain, pixels - first), c, &norm,
-                                         static_cast<float*>(r.out->data) + at, c);
-                        });
-                      });
+  ggml_tensor* y =
+      op(g, "group_norm", {x->ne[0], x->ne[1], x->ne[2], x->ne[3]}, {x, statistics}, 0, [silu](const OpRun& r) {
+        const int64_t c = r.out->ne[0], pixels = r.out->ne[1] * r.out->ne[2];
+        const int64_t grain = std::max<int64_t>(1, (1 << 14) / c), pieces = (pixels + grain - 1) / grain;
+        r.pool.run(pieces * r.out->ne[3], [&](int64_t task, int) {
+          const int64_t b = task / pieces, first = task % pieces * grain;
+          const float* s = floats(r.out->src[1]) + b * 3 * c;
+          const ChannelNorm norm{s, s + c, s + 2 * c, silu};
+          const int64_t at = (b * pixels + first) * c;
+          prepare_pixels(floats(r.out->src[0]) + at, std::min(grain, pixels - first), c, &norm,
+                         static_cast<float*>(r.out->data) + at, c);
+        });
+      });
   return set_note(y, {.made = Made::norm, .flags = n.flags & Note::kSilu, .reusable = 1});
 }
 

@@ -18,7 +18,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DF = hn::CappedTag<float, kChannelBlock>;
 using V = hn::Vec<DF>;
 
-// As in micro.cpp: as many accumulators as the registers hold. Rows of A are read where they lie, three from one address.
+// As in micro.cpp: as many accumulators as the registers hold. Rows of A are read where they lie, three from one
+// address.
 constexpr int kRows = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
 constexpr int kTriples = kRows / 3;
 

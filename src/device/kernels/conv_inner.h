@@ -29,7 +29,8 @@ void product(int64_t rows, int64_t k, const float* a, int64_t lda, const float* 
 
 /// B^T d B of the 4x4 pixels that begin at rows[0..3]: 16 results of c (padded) channels, `plane` values apart.
 void winograd_input(const float* const rows[4], int64_t c, float* out, int64_t plane);
-/// The same where d is the 3x3 pixels at rows[0..2] doubled around the middle one, without what is always zero: 9 results.
+/// The same where d is the 3x3 pixels at rows[0..2] doubled around the middle one, without what is always zero: 9
+/// results.
 void winograd_input_doubled(const float* const rows[3], int64_t c, float* out, int64_t plane);
 /// G g G^T of one 3x3 kernel: 16 values; 9 for doubled pictures.
 void winograd_kernel(const float* g, bool doubled, float* out);

@@ -7,12 +7,13 @@
 namespace danqing::kernels {
 namespace {
 
-constexpr int64_t kChunk = 256;        ///< channels multiplied at a time: a strip of the kernel then fits the first-level cache
-constexpr int64_t kTaskRows = 192;     ///< tiles (or pixels) of a task where there are enough of them
+constexpr int64_t kChunk =
+    256;  ///< channels multiplied at a time: a strip of the kernel then fits the first-level cache
+constexpr int64_t kTaskRows = 192;  ///< tiles (or pixels) of a task where there are enough of them
 constexpr int64_t kLeastRows = 48;
-constexpr int64_t kTasksPerThread = 8; ///< in a band
+constexpr int64_t kTasksPerThread = 8;  ///< in a band
 constexpr size_t kTaskBytes = size_t{16} << 20, kBandBytes = size_t{64} << 20;
-constexpr int64_t kSkew = 16;          ///< keeps rows and planes off the same cache sets
+constexpr int64_t kSkew = 16;  ///< keeps rows and planes off the same cache sets
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -40,7 +41,9 @@ class Convolution {
   size_t kernel_bytes() const { return bytes_of(positions_ * s_.c * ldm_); }
   size_t band_bytes() const { return s_.pointwise ? 0 : bytes_of(ring() * row_floats_); }
   size_t task_bytes() const { return bytes_of(positions_ * plane_a()) + bytes_of(positions_ * plane_m()); }
-  size_t bytes(int threads) const { return kernel_bytes() + band_bytes() + static_cast<size_t>(threads) * task_bytes(); }
+  size_t bytes(int threads) const {
+    return kernel_bytes() + band_bytes() + static_cast<size_t>(threads) * task_bytes();
+  }
 
   void run(Pool& pool, const ConvData& d, std::byte* scratch) {
     kernel_ = reinterpret_cast<float*>(scratch);
@@ -56,7 +59,9 @@ class Convolution {
   int64_t ring() const { return step_ * band_ + 2; }
   int64_t plane_a() const { return rows_ * lda_ + kSkew; }
   int64_t plane_m() const { return rows_ * ldm_ + kSkew; }
-  float* task_a(int worker) const { return reinterpret_cast<float*>(tasks_ + static_cast<size_t>(worker) * task_bytes()); }
+  float* task_a(int worker) const {
+    return reinterpret_cast<float*>(tasks_ + static_cast<size_t>(worker) * task_bytes());
+  }
   float* task_m(int worker) const { return task_a(worker) + bytes_of(positions_ * plane_a()) / sizeof(float); }
   float* ring_row(int64_t q) const { return band_data_ + q % ring() * row_floats_; }
 
@@ -101,7 +106,8 @@ class Convolution {
   /// The last tile of rows is computed whole.
   void clear_rest(int64_t count, float* a) const {
     for (int64_t p = 0; p < positions_; ++p)
-      for (int64_t t = count; t < round_up(count, tile_.rows); ++t) std::fill_n(a + p * plane_a() + t * lda_, s_.c, 0.0f);
+      for (int64_t t = count; t < round_up(count, tile_.rows); ++t)
+        std::fill_n(a + p * plane_a() + t * lda_, s_.c, 0.0f);
   }
 
   void points(Pool& pool, int64_t b) const {

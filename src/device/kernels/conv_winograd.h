@@ -1,9 +1,9 @@
 // Convolutions of 3x3 (stride 1) and 1x1 over pictures [B, H, W, C], with the group norm and SiLU before them, nearest
 // upsampling by two before them, and the bias and the addition after them, in one pass over memory.
 //
-// 3x3: F(2x2, 3x3) takes 16 products for 4 results where the plain sum takes 36, and 9 where the picture is doubled first
-// (then a part of the transformed pixels is zero). A band of the picture is normalised into a buffer, tasks turn its
-// tiles into 16 matrices, multiply each with the kernel's and turn the results back. Since a band is in the buffer
+// 3x3: F(2x2, 3x3) takes 16 products for 4 results where the plain sum takes 36, and 9 where the picture is doubled
+// first (then a part of the transformed pixels is zero). A band of the picture is normalised into a buffer, tasks turn
+// its tiles into 16 matrices, multiply each with the kernel's and turn the results back. Since a band is in the buffer
 // before its results are written, y may be x.
 #pragma once
 #include <cstddef>
@@ -21,12 +21,12 @@ struct ConvShape {
   bool pointwise = false;  ///< 1x1 instead of 3x3
 };
 struct ConvData {
-  const float *x, *kernel;               ///< kernel [O][C][3][3] or [O][C]
-  const float* bias = nullptr;           ///< [O]
-  const float* norm = nullptr;           ///< [B][3][C]: mean, factor, shift
-  bool silu = false;                     ///< after the norm
-  const float* residual = nullptr;       ///< as y
-  float* y = nullptr;                    ///< may be x (equal sizes, not doubled) or residual
+  const float *x, *kernel;          ///< kernel [O][C][3][3] or [O][C]
+  const float* bias = nullptr;      ///< [O]
+  const float* norm = nullptr;      ///< [B][3][C]: mean, factor, shift
+  bool silu = false;                ///< after the norm
+  const float* residual = nullptr;  ///< as y
+  float* y = nullptr;               ///< may be x (equal sizes, not doubled) or residual
 };
 
 size_t conv_scratch(const ConvShape& s, int threads);

@@ -72,9 +72,9 @@ namespace {
 HWY_EXPORT(sums);
 HWY_EXPORT(squares);
 
-constexpr int64_t kPixels = 64;       ///< summed in f32, then in f64
-constexpr int64_t kTaskPixels = 1024; ///< of one partial result; fixed, so that the number of threads changes nothing
-constexpr int64_t kPad = 64;          ///< floats behind a row of channels: a whole vector may be read there
+constexpr int64_t kPixels = 64;        ///< summed in f32, then in f64
+constexpr int64_t kTaskPixels = 1024;  ///< of one partial result; fixed, so that the number of threads changes nothing
+constexpr int64_t kPad = 64;           ///< floats behind a row of channels: a whole vector may be read there
 
 struct Statistics {
   int64_t c, pixels, batch, groups;
@@ -82,7 +82,9 @@ struct Statistics {
   bool weight, bias;
   int64_t tasks() const { return (pixels + kTaskPixels - 1) / kTaskPixels; }
   /// [batch][task][2][c]: sums, and sums of squares.
-  size_t partial_bytes() const { return (static_cast<size_t>(batch * tasks() * 2 * c) * sizeof(double) + 63) / 64 * 64; }
+  size_t partial_bytes() const {
+    return (static_cast<size_t>(batch * tasks() * 2 * c) * sizeof(double) + 63) / 64 * 64;
+  }
   /// Sums, means and squares of one piece.
   size_t worker_bytes() const { return (static_cast<size_t>(3 * (c + kPad)) * sizeof(float) + 63) / 64 * 64; }
 };
@@ -149,10 +151,9 @@ ggml_tensor* group_norm(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tens
   std::vector<ggml_tensor*> inputs{b};
   if (weight) inputs.push_back(weight);
   if (bias) inputs.push_back(bias);
-  ggml_tensor* statistics =
-      op(g, "group_norm_statistics", {s.c, 3, 1, s.batch}, inputs,
-         s.partial_bytes() + static_cast<size_t>(g.device().pool()->threads()) * s.worker_bytes(),
-         [s](const OpRun& r) { run(s, r); });
+  ggml_tensor* statistics = op(g, "group_norm_statistics", {s.c, 3, 1, s.batch}, inputs,
+                               s.partial_bytes() + static_cast<size_t>(g.device().pool()->threads()) * s.worker_bytes(),
+                               [s](const OpRun& r) { run(s, r); });
   return channels_last_view(g, apply_norm(g, b, statistics, Note{}));
 }
 
