@@ -121,6 +121,10 @@ Result<std::shared_ptr<Device>> Device::open(std::string_view name, const Device
   const CpuOptions& cpu = options;
   if (cpu.threads < 0 || cpu.threads > kMaxThreads)
     return usage_error("[device] expected 0 to {} threads, got {}", kMaxThreads, cpu.threads);
+  if (!kernels::allowed_instruction_set())
+    return usage_error("[device] expected avx2, avx2-vnni, avx512 or avx512-vnni in $DANQING_CPU_ISA, got \"{}\"",
+                       std::getenv("DANQING_CPU_ISA"));
+  (void)kernels::micro_kernels();  // the instruction set must be known before the first kernel runs
   std::vector<Known> all = known_devices();
   const bool any = name == "auto";
   if (any) sort_by_preference(all);

@@ -23,7 +23,7 @@ Format format_for(const Device& device, DType weight) {
   switch (device.cpu_precision()) {
     case CpuPrecision::f32: return Format::f32;
     case CpuPrecision::i16: return computes(Format::i16) ? Format::i16 : Format::f32;
-    case CpuPrecision::i8: return computes(Format::i8) ? Format::i8 : Format::f32;
+    case CpuPrecision::i8: return computes(Format::i8) ? Format::i8 : preferred_format();
     case CpuPrecision::automatic: break;
   }
   return preferred_format();

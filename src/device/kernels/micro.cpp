@@ -116,6 +116,8 @@ MicroKernels table() {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "device/kernels/micro_vnni.h"
@@ -128,17 +130,20 @@ struct Tables {
   std::vector<MicroKernels> all;
   std::vector<const MicroKernels*> pointers;
   Tables() {
+    const InstructionSet most = allowed_instruction_set().value_or(InstructionSet::any);
+    const bool vnni = most == InstructionSet::any || most == InstructionSet::avx2_vnni;
+    if (most == InstructionSet::avx2 || most == InstructionSet::avx2_vnni) hwy::DisableTargets(HWY_AVX3 | HWY_AVX3_DL);
     const int64_t supported = hwy::SupportedTargets() & HWY_TARGETS & ~(HWY_EMU128 | HWY_SCALAR);
     for (int64_t rest = supported; rest != 0; rest &= rest - 1) {  // the lowest bit is the best target
       hwy::SetSupportedTargetsForTest(rest & -rest);
       hwy::GetChosenTarget().Update(rest & -rest);
       const MicroKernels plain = HWY_DYNAMIC_DISPATCH(table)();
-      if (plain.mr == 12 && plain.nr == 32 && has_vnni512()) {
+      if (vnni && plain.mr == 12 && plain.nr == 32 && has_vnni512()) {
         MicroKernels t = plain;
         t.name = "AVX512-VNNI", t.i16 = tile_i16_vnni512, t.i8 = tile_i8_vnni512;
         all.push_back(t);
       }
-      if (plain.mr == 6 && plain.nr == 16 && has_avx_vnni()) {
+      if (vnni && plain.mr == 6 && plain.nr == 16 && has_avx_vnni()) {
         MicroKernels t = plain;
         t.name = "AVX2-VNNI", t.i16 = tile_i16_vnni256, t.i8 = tile_i8_vnni256;
         all.push_back(t);
@@ -157,6 +162,16 @@ const Tables& tables() {
 }
 
 }  // namespace
+
+std::optional<InstructionSet> allowed_instruction_set() {
+  const char* text = std::getenv("DANQING_CPU_ISA");
+  const std::string_view name = text ? text : "";
+  if (name.empty() || name == "avx512-vnni") return InstructionSet::any;
+  if (name == "avx512") return InstructionSet::avx512;
+  if (name == "avx2-vnni") return InstructionSet::avx2_vnni;
+  if (name == "avx2") return InstructionSet::avx2;
+  return std::nullopt;
+}
 
 const MicroKernels* micro_kernels() { return tables().pointers.empty() ? nullptr : tables().pointers.front(); }
 

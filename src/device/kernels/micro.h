@@ -2,6 +2,7 @@
 // B. Everything else (packing, blocking, threads) is in gemm.h. One table for each instruction set, chosen at run time.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 namespace danqing::kernels {
 
@@ -33,6 +34,11 @@ struct MicroKernels {
   /// Integer sums of u8 x s8; k is a multiple of 4.
   void (*i8)(int64_t k, const uint8_t* a, const int8_t* b, int32_t* c, int64_t ldc, bool accumulate) = nullptr;
 };
+
+/// $DANQING_CPU_ISA (avx2, avx2-vnni, avx512, avx512-vnni) keeps the kernels to lesser instructions than the processor has: to
+/// compare, or where the wide ones are slow. Empty when it holds something else.
+enum class InstructionSet { any, avx512, avx2_vnni, avx2 };
+std::optional<InstructionSet> allowed_instruction_set();
 
 /// Of the processor this runs on. Null members where it has no such kernel; null when it has none at all.
 const MicroKernels* micro_kernels();
