@@ -7,6 +7,7 @@
 #include "base/float_bits.h"
 #include "base/try.h"
 #include "device/dequantize.h"
+#include "device/kernels/channels_last.h"
 
 namespace danqing {
 namespace {
@@ -71,7 +72,7 @@ ggml_tensor* Graph::input(std::string name, DType dtype, const Shape& shape) {
 }
 
 Graph::Named Graph::keep(std::string name, ggml_tensor* t, Shape shape) {
-  if (!ggml_is_contiguous(t)) t = ggml_cont(ctx(), t);
+  if (!ggml_is_contiguous(t)) t = device_.pool() ? kernels::plain(*this, t) : ggml_cont(ctx(), t);
   pin(t);
   required_.push_back(t);
   if (shape.empty()) shape = torch_shape(t);
@@ -103,6 +104,7 @@ ggml_cgraph* Graph::finish() {
   graph_context_ = ggml_init({ggml_graph_overhead_custom(tensors, false) + ggml_tensor_overhead(), nullptr, true});
   graph_ = ggml_new_graph_custom(graph_context_, tensors, false);
   for (ggml_tensor* t : required_) ggml_build_forward_expand(graph_, t);
+  kernels::reuse_inputs(graph_);
   return graph_;
 }
 

@@ -1,3 +1,5 @@
+#include "device/kernels/conv.h"
+
 #include "nn/detail.h"
 #include "nn/nn.h"
 
@@ -17,6 +19,9 @@ ggml_tensor* pointwise(Graph& g, ggml_tensor* x, ggml_tensor* kernel) {
 }  // namespace
 
 ggml_tensor* conv2d(Graph& g, ggml_tensor* x, ggml_tensor* kernel, ggml_tensor* bias, const Conv2dOptions& o) {
+  if (own_kernels(g) && kernel->type == GGML_TYPE_F32)
+    return kernels::conv2d(g, x, contiguous(g, kernel), bias,
+                           {o.stride, o.pad_left, o.pad_right, o.pad_top, o.pad_bottom}, kernels::Format::f32);
   x = contiguous(g, x);
   const bool symmetric = o.pad_left == o.pad_right && o.pad_top == o.pad_bottom;
   const bool padded = o.pad_left || o.pad_right || o.pad_top || o.pad_bottom;
@@ -33,6 +38,7 @@ ggml_tensor* conv2d(Graph& g, ggml_tensor* x, ggml_tensor* kernel, ggml_tensor* 
 }
 
 ggml_tensor* upsample_nearest2(Graph& g, ggml_tensor* x) {
+  if (own_kernels(g)) return kernels::upsample2(g, x);
   return ggml_upscale(g.ctx(), contiguous(g, x), 2, GGML_SCALE_MODE_NEAREST);
 }
 

@@ -3,6 +3,7 @@
 #include <ggml.h>
 
 #include "device/graph.h"
+#include "device/kernels/channels_last.h"
 #include "device/kernels/rowwise.h"
 
 namespace danqing::nn {
@@ -14,7 +15,7 @@ inline bool own_kernels(const Graph& g) { return g.device().pool() != nullptr; }
 /// `x` itself, or a contiguous copy.
 inline ggml_tensor* contiguous(Graph& g, ggml_tensor* x) {
   if (ggml_is_contiguous(x)) return x;
-  return own_kernels(g) && x->type == GGML_TYPE_F32 ? kernels::copy(g, x) : ggml_cont(g.ctx(), x);
+  return own_kernels(g) ? kernels::plain(g, x) : ggml_cont(g.ctx(), x);
 }
 /// [C] seen as [C, 1, 1], to go along the channels of [B, C, H, W].
 inline ggml_tensor* per_channel(Graph& g, ggml_tensor* v) {

@@ -5,7 +5,10 @@
 namespace danqing::nn {
 
 ggml_tensor* silu(Graph& g, ggml_tensor* x) {
-  if (own_kernels(g)) return kernels::unary(g, x, kernels::Unary::silu);
+  if (own_kernels(g)) {
+    ggml_tensor* picture = kernels::silu_picture(g, x);
+    return picture ? picture : kernels::unary(g, x, kernels::Unary::silu);
+  }
   return ggml_silu(g.ctx(), contiguous(g, x));
 }
 ggml_tensor* gelu_erf(Graph& g, ggml_tensor* x) {
@@ -17,7 +20,10 @@ ggml_tensor* tanh(Graph& g, ggml_tensor* x) {
   return ggml_tanh(g.ctx(), contiguous(g, x));
 }
 ggml_tensor* add(Graph& g, ggml_tensor* a, ggml_tensor* b) {
-  if (own_kernels(g)) return kernels::binary(g, a, b, kernels::Binary::add);
+  if (own_kernels(g)) {
+    ggml_tensor* picture = kernels::add_pictures(g, a, b);
+    return picture ? picture : kernels::binary(g, a, b, kernels::Binary::add);
+  }
   return ggml_add(g.ctx(), contiguous(g, a), contiguous(g, b));
 }
 ggml_tensor* mul(Graph& g, ggml_tensor* a, ggml_tensor* b) {

@@ -1,3 +1,4 @@
+#include "device/kernels/group_norm.h"
 #include "nn/detail.h"
 #include "nn/nn.h"
 
@@ -17,6 +18,7 @@ ggml_tensor* layer_norm(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tens
 }
 
 ggml_tensor* group_norm(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias, int groups, float eps) {
+  if (own_kernels(g)) return kernels::group_norm(g, x, weight, bias, groups, eps);
   ggml_tensor* y = ggml_group_norm(g.ctx(), contiguous(g, x), groups, eps);
   if (weight) y = ggml_mul(g.ctx(), y, per_channel(g, weight));
   return bias ? ggml_add(g.ctx(), y, per_channel(g, bias)) : y;

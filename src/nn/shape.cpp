@@ -10,6 +10,8 @@ ggml_tensor* reshape(Graph& g, ggml_tensor* x, const Shape& shape) {
   assert(shape.size() <= 4 && element_count(shape) == ggml_nelements(x));
   int64_t ne[4] = {1, 1, 1, 1};
   std::reverse_copy(shape.begin(), shape.end(), ne);
+  if (own_kernels(g))
+    if (ggml_tensor* y = kernels::reshaped(g, x, {ne[0], ne[1], ne[2], ne[3]})) return y;
   return ggml_reshape_4d(g.ctx(), contiguous(g, x), ne[0], ne[1], ne[2], ne[3]);
 }
 
@@ -27,6 +29,7 @@ ggml_tensor* concat(Graph& g, ggml_tensor* a, ggml_tensor* b, int axis) {
 }
 
 ggml_tensor* narrow(Graph& g, ggml_tensor* x, int axis, int64_t start, int64_t length) {
+  if (x->nb[0] != ggml_type_size(x->type)) x = contiguous(g, x);  // ggml_view takes the first axis as dense
   const int d = ggml_dim(axis);
   assert(start >= 0 && length > 0 && start + length <= x->ne[d]);
   int64_t ne[4] = {x->ne[0], x->ne[1], x->ne[2], x->ne[3]};

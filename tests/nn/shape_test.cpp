@@ -142,14 +142,15 @@ TEST(Conv, KernelsStridesPaddingsAndBatches) {
 }
 
 TEST(Conv, MemoryDoesNotGrowWithTheKernel) {
-  // 3x3 over 128 channels at 1024x1024: im2col of the picture would be 4.5 GiB; input and result are 512 MiB each.
+  // 3x3 over 128 channels at 1024x1024: im2col of the picture would be 4.5 GiB. Input and result are 512 MiB
+  // each, a third one is there while the picture is turned over to channels-last and back; a band of rows is scratch.
   auto device = Device::open("cpu");
   ASSERT_TRUE(device.ok());
   auto g = std::make_unique<Graph>(**device, 64);
   auto* x = g->input("x", DType::f32, {1, 128, 1024, 1024});
   auto* w = g->input("w", DType::f32, {128, 128, 3, 3});
   g->output("y", nn::conv2d(*g, x, w, nullptr, nn::Conv2dOptions::same(3)));
-  EXPECT_LT(Runner(std::move(g)).measure(), size_t{1025} << 20);
+  EXPECT_LT(Runner(std::move(g)).measure(), size_t{1620} << 20);
 }
 
 TEST(GroupNorm, WeightAndBiasGoWithTheChannel) {

@@ -125,7 +125,7 @@ struct Pass {
     for (int64_t i = 0; i < n; i += s.mr)
       for (int64_t j = 0; j < s.mr; j += 4) {
         const void* rows[4];
-        const auto count = static_cast<int>(std::clamp<int64_t>(n - i - j, 0, 4));
+        const auto count = static_cast<int>(std::clamp<int64_t>(n - i - j, 0, std::min<int64_t>(4, s.mr - j)));
         for (int r = 0; r < count; ++r) rows[r] = row(q, b, first + i + j + r, h);
         interleave(rows, count, s.dim, s.mr, j, qs + i * s.dim);
       }
