@@ -18,6 +18,7 @@
 #include "device/host.h"
 #include "device/kernels/gemm.h"
 #include "device/kernels/micro.h"
+#include "device/kernels/onednn.h"
 #include "device/kernels/pool.h"
 #include "device/numa.h"
 
@@ -170,7 +171,14 @@ std::string Device::kernels_text() const {
   const char* precision = "f32";
   if (cpu_precision_ == CpuPrecision::i8 && kernels::computes(kernels::Format::i8)) precision = "i8";
   if (cpu_precision_ == CpuPrecision::i16 && kernels::computes(kernels::Format::i16)) precision = "i16";
-  if (cpu_precision_ == CpuPrecision::automatic && kernels::preferred_format() == kernels::Format::i16) precision = "i16";
+  if (cpu_precision_ == CpuPrecision::bf16 && kernels::onednn_available()) precision = "bf16";
+  const bool no_i8 = cpu_precision_ == CpuPrecision::i8 && !kernels::computes(kernels::Format::i8);
+  if (cpu_precision_ == CpuPrecision::automatic || no_i8) {
+    if (kernels::onednn_prefers_bf16())
+      precision = "bf16";
+    else if (kernels::preferred_format() == kernels::Format::i16)
+      precision = "i16";
+  }
   return std::string("danqing ") + kernels::micro_kernels()->name + ", " + precision;
 }
 

@@ -16,8 +16,8 @@ namespace danqing {
 /// In which dtype weights are kept. Vectors and convolution kernels are always f32.
 struct WeightPolicy {
   /// f32, bf16, f16, or a quantised type; empty = as stored (FP8, F64, ints and types that the device cannot multiply:
-  /// bf16). On the CPU the other factor of a product is rounded to the matrix' type (bf16, f16, 8-bit blocks), so f16
-  /// overflows on activations beyond 65504; f32 rounds nothing. A quantised type whose blocks do not divide a matrix'
+  /// bf16). Plain ggml on the CPU (CpuKernels::ggml) rounds the other factor of a product to the matrix' type (bf16, f16,
+  /// 8-bit blocks), so f16 overflows on activations beyond 65504; our kernels widen the weights instead. A quantised type whose blocks do not divide a matrix'
   /// rows gives q8_0 for that matrix, or bf16 where that fails too.
   std::optional<DType> matrix;
 };

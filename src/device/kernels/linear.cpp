@@ -7,6 +7,7 @@
 
 #include "device/kernels/activation.h"
 #include "device/kernels/gemm.h"
+#include "device/kernels/onednn.h"
 #include "device/kernels/rows.h"
 #include "device/kernels/rowwise.h"
 
@@ -21,12 +22,20 @@ constexpr int64_t kDotColumns = 64;  ///< of a task
 Format format_for(const Device& device, DType weight) {
   if (weight == DType::f32) return Format::f32;
   switch (device.cpu_precision()) {
-    case CpuPrecision::f32: return Format::f32;
+    case CpuPrecision::f32:
+    case CpuPrecision::bf16: return Format::f32;
     case CpuPrecision::i16: return computes(Format::i16) ? Format::i16 : Format::f32;
     case CpuPrecision::i8: return computes(Format::i8) ? Format::i8 : preferred_format();
     case CpuPrecision::automatic: break;
   }
   return preferred_format();
+}
+
+/// Whether bf16 weights are multiplied as bf16, by oneDNN.
+bool wants_bf16(const Device& device, DType weight) {
+  if (weight != DType::bf16) return false;
+  if (device.cpu_precision() == CpuPrecision::bf16) return true;
+  return device.cpu_precision() == CpuPrecision::automatic && onednn_prefers_bf16();
 }
 
 /// Rows of a weight matrix as f32.
@@ -49,7 +58,7 @@ struct Linear {
   int64_t rows = 0, in = 0, out = 0;
   bool bias = false;
   std::optional<Gate> gate;
-  size_t gemm_bytes = 0;
+  std::shared_ptr<const Bf16Product> bf16;  ///< null: our own tiles
   /// W8A8: the scales of the weight's rows, found in the first run.
   std::vector<float> weight_scales;
   std::once_flag scales_known;
@@ -128,6 +137,13 @@ void find_scales(Linear& l, const ggml_tensor* w, Pool& pool) {
 void run_gemm(Linear& l, const OpRun& r, const ggml_tensor* bias, const ggml_tensor* gate) {
   const auto* x = static_cast<const float*>(r.out->src[0]->data);
   const ggml_tensor* w = r.out->src[1];
+  if (l.bf16) {
+    Bf16Product::Finish last;
+    if (bias || gate)
+      last = [&](int64_t m, int64_t n, int64_t count, float* y) { finish(bias, gate, l.gate, m, n, count, y); };
+    return l.bf16->run(r.pool, x, static_cast<const std::byte*>(w->data), static_cast<float*>(r.out->data), r.scratch,
+                       last);
+  }
   Gemm g = product(l);
   g.a = [x, in = l.in](int64_t row, int64_t k0, int64_t, float*) { return x + row * in + k0; };
   g.b = stored_rows(static_cast<const std::byte*>(w->data), l.type, w->nb[1]);
@@ -158,7 +174,11 @@ ggml_tensor* append(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* 
   l->bias = bias != nullptr;
   l->gate = act;
   const bool dots = l->rows <= kDotRows;
-  const size_t scratch = dots ? 0 : scale_bytes(*l) + gemm_scratch(product(*l), g.device().pool()->threads());
+  if (!dots && wants_bf16(g.device(), l->type)) l->bf16 = Bf16Product::create(l->rows, l->out, l->in, weight->nb[1]);
+  const int threads = g.device().pool()->threads();
+  const size_t scratch = dots      ? 0
+                         : l->bf16 ? l->bf16->scratch(threads)
+                                   : scale_bytes(*l) + gemm_scratch(product(*l), threads);
   std::vector<ggml_tensor*> inputs{x, weight};
   if (bias) inputs.push_back(bias);
   if (gate) inputs.push_back(gate);
