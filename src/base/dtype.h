@@ -1,4 +1,4 @@
-// Element types of stored tensors: the plain ones of safetensors and the block formats of GGUF.
+// Element types of stored tensors: the plain ones of safetensors, the block formats of GGUF, and packed 4-bit floats.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +14,7 @@ enum class DType : uint8_t {
   bf16,
   f8_e4m3,
   f8_e5m2,
+  f8_e8m0,  ///< a power of two: scales of MX formats
   i64,
   i32,
   i16,
@@ -46,8 +47,10 @@ enum class DType : uint8_t {
   tq2_0,
   mxfp4,
   nvfp4,
+  f4_e2m1,     ///< two values a byte, the first in the low half; scales lie beside it (TensorScale)
+  f4_e2m1_hi,  ///< the same, the first value in the high half
 };
-inline constexpr int kDTypeCount = static_cast<int>(DType::nvfp4) + 1;
+inline constexpr int kDTypeCount = static_cast<int>(DType::f4_e2m1_hi) + 1;
 
 struct DTypeTraits {
   std::string_view name;         ///< as shown to people: "bf16", "q4_K"
@@ -62,6 +65,8 @@ std::optional<DType> dtype_from_name(std::string_view name);        ///< "bf16",
 std::optional<DType> dtype_from_safetensors(std::string_view tag);  ///< "BF16", "F8_E4M3"
 std::optional<DType> dtype_from_ggml(int ggml_type);
 inline bool is_quantized(DType t) { return traits(t).block_elements > 1; }
+/// Blocks that only ggml can take apart.
+inline bool is_ggml_quantized(DType t) { return is_quantized(t) && traits(t).ggml_type >= 0; }
 inline std::string_view name(DType t) { return traits(t).name; }
 
 }  // namespace danqing

@@ -109,21 +109,46 @@ Result<void> publish(const std::filesystem::path& part, const std::filesystem::p
 
 }  // namespace
 
-Result<void> write_file(const std::filesystem::path& path, std::string_view bytes, bool overwrite) {
+Result<PartFile> PartFile::create(const std::filesystem::path& target) {
   static std::atomic<unsigned> counter{0};
-  std::filesystem::path part;
-  Fd f;
+  PartFile f;
+  f.target_ = target;
   do {  // a crashed program of the same number may have left its part behind
-    part = path.parent_path() / fmt::format(".danqing-part{}-{}", ::getpid(), counter++);
-    f.fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  } while (f.fd < 0 && errno == EEXIST);
-  if (f.fd < 0) return os_error("write", path, ErrorCode::failed);
-  Result<void> r = write_all(f.fd, bytes, path);
+    f.part_ = target.parent_path() / fmt::format(".danqing-part{}-{}", ::getpid(), counter++);
+    f.fd_ = ::open(f.part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (f.fd_ < 0 && errno == EEXIST);
+  if (f.fd_ < 0) {
+    f.part_.clear();
+    return os_error("write", target, ErrorCode::failed);
+  }
+  return f;
+}
+
+PartFile::PartFile(PartFile&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), part_(std::move(other.part_)), target_(std::move(other.target_)) {
+  other.part_.clear();
+}
+
+PartFile::~PartFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!part_.empty()) ::unlink(part_.c_str());
+}
+
+Result<void> PartFile::write(std::string_view bytes) { return write_all(fd_, bytes, target_); }
+
+Result<void> PartFile::publish(bool overwrite) {
   // Some file systems report a full disk only here.
-  if (::close(std::exchange(f.fd, -1)) != 0 && r) r = os_error("write", path, ErrorCode::failed);
-  if (r) r = publish(part, path, overwrite);
-  if (!r) ::unlink(part.c_str());
-  return r;
+  if (::close(std::exchange(fd_, -1)) != 0) return os_error("write", target_, ErrorCode::failed);
+  if (auto r = danqing::publish(part_, target_, overwrite); !r) return r;
+  part_.clear();
+  return {};
+}
+
+Result<void> write_file(const std::filesystem::path& path, std::string_view bytes, bool overwrite) {
+  auto file = PartFile::create(path);
+  if (!file) return file.error();
+  if (auto r = file->write(bytes); !r) return r;
+  return file->publish(overwrite);
 }
 
 }  // namespace danqing

@@ -32,6 +32,24 @@ class MappedFile {
 /// A pipe or device in place of a file is an error unless `pipes` says that it is welcome (it may block).
 Result<std::string> read_text(const std::filesystem::path& path, size_t limit = size_t{256} << 20, bool pipes = false);
 
+/// A file that grows beside its target and takes the target's name when it is whole; removed when it never is.
+class PartFile {
+ public:
+  /// Error (failed): the folder does not exist or cannot be written to.
+  static Result<PartFile> create(const std::filesystem::path& target);
+  PartFile(PartFile&& other) noexcept;
+  PartFile& operator=(PartFile&&) = delete;
+  ~PartFile();
+  Result<void> write(std::string_view bytes);
+  /// `overwrite` false: an existing target is an error (checked atomically). Nothing may be written afterwards.
+  Result<void> publish(bool overwrite);
+
+ private:
+  PartFile() = default;
+  int fd_ = -1;
+  std::filesystem::path part_, target_;
+};
+
 /// Writes beside the target and renames. `overwrite` false: an existing file is an error (checked atomically).
 Result<void> write_file(const std::filesystem::path& path, std::string_view bytes, bool overwrite = true);
 

@@ -44,4 +44,36 @@ inline float f8_e4m3_to_f32(uint8_t b) {
 }
 inline float f8_e5m2_to_f32(uint8_t b) { return f16_to_f32(static_cast<uint16_t>(b << 8)); }
 
+/// Finite values beyond the largest become the largest (448), as quantisers expect; infinities become NaN.
+inline uint8_t f32_to_f8_e4m3(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x), a = u & 0x7fffffffu;
+  const auto sign = static_cast<uint8_t>((u >> 24) & 0x80u);
+  if (a >= 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+  if (a >= 0x43e00000u) return static_cast<uint8_t>(sign | 0x7eu);  // 448 and more
+  if (a < 0x3c800000u)                                              // below 2^-6: units of 2^-9
+    return static_cast<uint8_t>(sign | static_cast<uint8_t>(std::nearbyint(std::ldexp(std::bit_cast<float>(a), 9))));
+  return static_cast<uint8_t>(sign | ((a - 0x3c000000u + 0x7ffffu + ((a >> 20) & 1u)) >> 20));
+}
+/// The largest is 57344; infinities stay.
+inline uint8_t f32_to_f8_e5m2(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x), a = u & 0x7fffffffu;
+  const auto sign = static_cast<uint8_t>((u >> 24) & 0x80u);
+  if (a > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7eu);
+  if (a == 0x7f800000u) return static_cast<uint8_t>(sign | 0x7cu);
+  if (a >= 0x47600000u) return static_cast<uint8_t>(sign | 0x7bu);  // 57344 and more
+  if (a < 0x38800000u)                                              // below 2^-14: units of 2^-16
+    return static_cast<uint8_t>(sign | static_cast<uint8_t>(std::nearbyint(std::ldexp(std::bit_cast<float>(a), 16))));
+  return static_cast<uint8_t>(sign | ((a - 0x38000000u + 0xfffffu + ((a >> 21) & 1u)) >> 21));
+}
+
+/// OCP MX scale: 2^(b - 127), 255 is NaN.
+inline float f8_e8m0_to_f32(uint8_t b) {
+  return b == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, b - 127);
+}
+/// OCP FP4: sign, two bits of exponent, one of mantissa; the low four bits of `b`.
+inline float f4_e2m1_to_f32(uint8_t b) {
+  constexpr float kLevels[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  return (b & 8) ? -kLevels[b & 7] : kLevels[b & 7];
+}
+
 }  // namespace danqing

@@ -4,6 +4,7 @@
 #include "base/float_bits.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/scale_table.h"
 #include "checkpoint/tensor_source.h"
 
 namespace danqing {
@@ -17,6 +18,14 @@ void widen(std::span<const std::byte> in, std::span<float> out, Convert convert)
 template <class Stored>
 void widen(std::span<const std::byte> in, std::span<float> out) {
   widen<Stored>(in, out, [](Stored v) { return v; });
+}
+
+// Two values a byte; the first one is `shift` bits up.
+void unpack(std::span<const std::byte> in, std::span<float> out, int shift) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto pair = std::to_integer<uint8_t>(in[i / 2]);
+    out[i] = f4_e2m1_to_f32(static_cast<uint8_t>(pair >> (i % 2 == 0 ? shift : 4 - shift)));
+  }
 }
 
 // Integers and booleans; false for the other types.
@@ -49,13 +58,14 @@ Result<const TensorInfo*> named(const TensorSource& source, std::string_view nam
 }  // namespace
 
 Result<void> decode_f32(DType dtype, std::span<const std::byte> stored, std::span<float> out) {
-  if (is_quantized(dtype))
+  if (is_ggml_quantized(dtype))
     return fail(ErrorCode::failed, "[checkpoint] expected a plain dtype, got {}; it needs the device layer",
                 name(dtype));
   const auto size = static_cast<size_t>(traits(dtype).block_bytes);
-  if (stored.size() / size != out.size() || stored.size() % size != 0)
-    return fail(ErrorCode::failed, "[checkpoint] expected {} bytes for {} values of {}, got {}", out.size() * size,
-                out.size(), name(dtype), stored.size());
+  const auto values = static_cast<size_t>(traits(dtype).block_elements);
+  if (stored.size() / size * values != out.size() || stored.size() % size != 0)
+    return fail(ErrorCode::failed, "[checkpoint] expected {} bytes for {} values of {}, got {}",
+                out.size() / values * size, out.size(), name(dtype), stored.size());
   switch (dtype) {
     case DType::f64: widen<double>(stored, out); return {};
     case DType::f32:
@@ -65,6 +75,9 @@ Result<void> decode_f32(DType dtype, std::span<const std::byte> stored, std::spa
     case DType::bf16: widen<uint16_t>(stored, out, bf16_to_f32); return {};
     case DType::f8_e4m3: widen<uint8_t>(stored, out, f8_e4m3_to_f32); return {};
     case DType::f8_e5m2: widen<uint8_t>(stored, out, f8_e5m2_to_f32); return {};
+    case DType::f8_e8m0: widen<uint8_t>(stored, out, f8_e8m0_to_f32); return {};
+    case DType::f4_e2m1: unpack(stored, out, 0); return {};
+    case DType::f4_e2m1_hi: unpack(stored, out, 4); return {};
     default: break;
   }
   size_t i = 0;
@@ -74,11 +87,13 @@ Result<void> decode_f32(DType dtype, std::span<const std::byte> stored, std::spa
 
 Result<Tensor> read_f32(const TensorSource& source, std::string_view name) {
   DQ_TRY(const TensorInfo* t, named(source, name));
-  if (is_quantized(t->dtype))
+  if (is_ggml_quantized(t->dtype) || t->interleaved_head != 0)
     return bad_input("[checkpoint] {}: tensor '{}' expected a plain dtype, got {}", source.path().string(),
                      one_line(name), danqing::name(t->dtype));
   Tensor out(t->shape);
   DQ_CHECK(decode_f32(t->dtype, source.bytes(*t), out.data));
+  DQ_TRY(const ScaleTable scale, ScaleTable::read(source, *t));
+  scale.multiply(0, out.data);
   return out;
 }
 

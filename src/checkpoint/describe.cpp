@@ -12,24 +12,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
+uint64_t scale_bytes(const TensorInfo& t) {
+  if (!t.scale) return 0;
+  return t.scale->values.bytes + (t.scale->global ? t.scale->global->bytes : 0);
+}
+
+std::string scale_text(const TensorScale& s) {
+  switch (s.layout) {
+    case TensorScale::Layout::tensor: return "one";
+    case TensorScale::Layout::rows: return "one a row";
+    case TensorScale::Layout::grid:
+    case TensorScale::Layout::tiles: break;
+  }
+  return fmt::format("one for {}x{} values", s.block_rows, s.block_columns);
+}
+
 Json describe_source(const TensorSource& source, bool with_tensors) {
   uint64_t parameters = 0, bytes = 0;
   Json dtypes = Json::object(), list = Json::array(), files = Json::array();
   for (const TensorInfo& t : source.tensors()) {
     const auto count = static_cast<uint64_t>(element_count(t.shape));
+    const uint64_t size = t.bytes + scale_bytes(t);
     parameters += count;
-    bytes += t.bytes;
+    bytes += size;
     Json& d = dtypes[std::string(name(t.dtype))];
     if (d.is_null()) d = {{"tensors", 0}, {"parameters", 0}, {"bytes", 0}};
     d["tensors"] = d["tensors"].get<uint64_t>() + 1;
     d["parameters"] = d["parameters"].get<uint64_t>() + count;
-    d["bytes"] = d["bytes"].get<uint64_t>() + t.bytes;
-    if (with_tensors)
-      list.push_back({{"name", t.name},
-                      {"dtype", std::string(name(t.dtype))},
-                      {"shape", t.shape},
-                      {"bytes", t.bytes},
-                      {"file", source.files()[t.file].filename().string()}});
+    d["bytes"] = d["bytes"].get<uint64_t>() + size;
+    if (!with_tensors) continue;
+    list.push_back({{"name", t.name},
+                    {"dtype", std::string(name(t.dtype))},
+                    {"shape", t.shape},
+                    {"bytes", size},
+                    {"file", source.files()[t.file].filename().string()}});
+    if (t.scale) list.back()["scale"] = scale_text(*t.scale);
   }
   for (const fs::path& f : source.files()) files.push_back(f.filename().string());
   Json holds = Json::array();
@@ -134,8 +151,9 @@ std::string component_text(const Json& c) {
     line("metadata", fmt::format("{} = {}", one_line(key), one_line(value.get<std::string>(), 200)));
   if (const auto list = c.find("tensor_list"); list != c.end())
     for (const Json& t : *list)
-      out += fmt::format("  {:<8} {:<20} {}\n", t["dtype"].get<std::string>(), to_string(t["shape"].get<Shape>()),
-                         one_line(t["name"].get<std::string>(), 1024));
+      out += fmt::format("  {:<8} {:<20} {}{}\n", t["dtype"].get<std::string>(), to_string(t["shape"].get<Shape>()),
+                         one_line(t["name"].get<std::string>(), 1024),
+                         t.contains("scale") ? ", scales: " + t["scale"].get<std::string>() : "");
   return out;
 }
 

@@ -60,13 +60,6 @@ Result<TensorInfo> read_tensor(GgufCursor& in, uint64_t number, const Metadata& 
         "[checkpoint] {}: {} expected a known ggml type, got number {}; the file is newer than this program or damaged",
         where, what, type);
   t.dtype = *dtype;
-  if (const auto shape = metadata.find(std::string(kTrueShape) + t.name); shape != metadata.end()) {
-    const Shape& given = shape->second.integers;
-    if (given.empty() || element_count(given) != element_count(t.shape))
-      return bad_input("[checkpoint] {}: {} expected a noted shape of as many elements as {}, got {}", where, what,
-                       to_string(t.shape), one_line(shape->second.text, 60));
-    t.shape = given;
-  }
   const DTypeTraits& k = traits(t.dtype);
   const int64_t count = element_count(t.shape);
   if (count < 0 || count > INT64_MAX / k.block_bytes)
@@ -76,6 +69,14 @@ Result<TensorInfo> read_tensor(GgufCursor& in, uint64_t number, const Metadata& 
     return bad_input("[checkpoint] {}: {} {} expected rows of a multiple of {} elements, got {}", where, what, k.name,
                      k.block_elements, to_string(t.shape));
   t.bytes = static_cast<uint64_t>(count / k.block_elements) * static_cast<uint64_t>(k.block_bytes);
+  // Rows that do not divide into blocks are also stored under another shape, so the noted one comes last.
+  if (const auto shape = metadata.find(std::string(kTrueShape) + t.name); shape != metadata.end()) {
+    const Shape& given = shape->second.integers;
+    if (given.empty() || element_count(given) != element_count(t.shape))
+      return bad_input("[checkpoint] {}: {} expected a noted shape of as many elements as {}, got {}", where, what,
+                       to_string(t.shape), one_line(shape->second.text, 60));
+    t.shape = given;
+  }
   return t;
 }
 

@@ -10,6 +10,8 @@ namespace danqing {
 class SourceBuilder {
  public:
   SourceBuilder(std::filesystem::path path, TensorSource::Format format);
+  /// The files and metadata of `base`, without its tensors.
+  explicit SourceBuilder(const TensorSource& base);
   /// The file's number for TensorInfo::file.
   uint32_t add_file(std::shared_ptr<const MappedFile> map);
   void add(TensorInfo t) { source_->tensors_.push_back(std::move(t)); }
@@ -27,6 +29,13 @@ Result<void> read_safetensors(const MappedFile& map, uint32_t file, SourceBuilde
 Result<void> read_gguf(const MappedFile& map, uint32_t file, SourceBuilder& out);
 /// "X.safetensors.index.json" and its shards.
 Result<std::shared_ptr<const TensorSource>> open_sharded(const std::filesystem::path& index);
+/// What the stored tensors mean: llama.cpp's names translated, scales folded into their tensors, markers left out.
+/// Error (bad_input): a scale that is missing or has a wrong shape, a quantisation that is not known here.
+Result<std::shared_ptr<const TensorSource>> interpret(std::shared_ptr<const TensorSource> source);
+/// The parts of interpret().
+Result<void> translate_llama_names(std::vector<TensorInfo>& tensors, const std::map<std::string, std::string>& metadata,
+                                   const std::string& where);
+Result<void> fold_scales(std::vector<TensorInfo>& tensors, const TensorSource& source);
 /// The index or weights file that a model directory means. Errors (bad_input): none, several without an index,
 /// shards without an index, only pickles.
 Result<std::filesystem::path> choose_weights(const std::filesystem::path& directory);

@@ -33,9 +33,12 @@ Result<std::shared_ptr<const TensorSource>> TensorSource::open(const fs::path& p
   std::error_code ec;
   const fs::file_status status = fs::status(path, ec);
   if (!fs::exists(status)) return bad_input("[checkpoint] {}: no such file or directory", path.string());
-  if (!fs::is_directory(status)) return open_file(path);
-  DQ_TRY(const fs::path weights, choose_weights(path));
-  return open_file(weights);
+  fs::path weights = path;
+  if (fs::is_directory(status)) {
+    DQ_TRY(weights, choose_weights(path));
+  }
+  DQ_TRY(std::shared_ptr<const TensorSource> stored, open_file(weights));
+  return interpret(std::move(stored));
 }
 
 std::shared_ptr<const TensorSource> TensorSource::from_memory(std::vector<TensorInfo> tensors,
@@ -64,6 +67,15 @@ std::span<const std::byte> TensorSource::bytes(const TensorInfo& t) const {
 SourceBuilder::SourceBuilder(fs::path path, TensorSource::Format format) : source_(new TensorSource) {
   source_->path_ = std::move(path);
   source_->format_ = format;
+}
+
+SourceBuilder::SourceBuilder(const TensorSource& base) : source_(new TensorSource) {
+  source_->path_ = base.path_;
+  source_->format_ = base.format_;
+  source_->files_ = base.files_;
+  source_->maps_ = base.maps_;
+  source_->storage_ = base.storage_;
+  source_->metadata_ = base.metadata_;
 }
 
 uint32_t SourceBuilder::add_file(std::shared_ptr<const MappedFile> map) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,13 +19,34 @@
 
 namespace danqing {
 
+struct TensorScale;
+
 struct TensorInfo {
   std::string name;
   DType dtype = DType::f32;
-  Shape shape;          ///< torch order (GGUF's reversed sizes are already turned round)
+  Shape shape;          ///< torch order (GGUF's reversed sizes are already turned round), 4-bit pairs already counted
   uint32_t file = 0;    ///< index into TensorSource::files()
   uint64_t offset = 0;  ///< from the start of the file
   uint64_t bytes = 0;
+  std::shared_ptr<const TensorScale> scale;  ///< null: the stored values are the weights
+  /// Not 0: a matrix whose heads of this many rows are stored with their two halves interleaved (llama.cpp's order of q
+  /// and k): stored row 2i + j of a head is row j * head/2 + i of the weights.
+  int64_t interleaved_head = 0;
+  bool plain() const { return !scale && interleaved_head == 0; }  ///< the bytes are the weights as they stand
+};
+
+/// Numbers that a file keeps beside a tensor: a weight is its stored value times its scale times `global`.
+struct TensorScale {
+  enum class Layout {
+    tensor,  ///< one number
+    rows,    ///< one a row
+    grid,    ///< one a block of block_rows x block_columns, row-major
+    tiles,   ///< a grid with block_rows 1 in the order of cuBLAS: tiles of 128 rows x 4 blocks, padded to whole tiles
+  };
+  Layout layout = Layout::tensor;
+  int64_t block_rows = 1, block_columns = 1;
+  TensorInfo values;
+  std::optional<TensorInfo> global;  ///< a second factor for the whole tensor (NVFP4)
 };
 
 class TensorSource {
@@ -33,7 +55,9 @@ class TensorSource {
 
   /// `path`: a .safetensors or .gguf file (recognised by content, not by name), an index json, or a directory holding
   /// one model (`*.safetensors.index.json` + shards, or exactly one weights file).
-  /// Errors (bad_input): missing, truncated, Git LFS pointer, HTML page, unknown dtype, bad spans, shard problems.
+  /// Scales are folded into the tensors that they belong to, and llama.cpp's tensor names become transformers' ones.
+  /// Errors (bad_input): missing, truncated, Git LFS pointer, HTML page, unknown dtype, bad spans, shard problems,
+  /// missing or wrong scales.
   static Result<std::shared_ptr<const TensorSource>> open(const std::filesystem::path& path);
 
   /// For synthetic weights and tests: tensors that live in memory owned by the source.
@@ -63,10 +87,10 @@ class TensorSource {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Widens plain (unquantised) stored values to f32. Sizes must agree. f64, i64.. are rounded to f32.
-/// Quantised types are decoded by device/dequantize.h, since ggml knows them.
+/// Widens plain values and packed 4-bit floats to f32. Sizes must agree. f64, i64.. are rounded to f32.
+/// ggml's block types are decoded by device/dequantize.h.
 Result<void> decode_f32(DType dtype, std::span<const std::byte> stored, std::span<float> out);
-/// Whole tensor as f32 (plain types only).
+/// Whole tensor as f32, scaled (no types of ggml).
 Result<Tensor> read_f32(const TensorSource& source, std::string_view name);
 /// Integer tensor (i32, i64, u8, ...) as int64, for token ids and lengths.
 Result<std::vector<int64_t>> read_integers(const TensorSource& source, std::string_view name);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <system_error>
@@ -17,11 +18,87 @@ namespace {
 constexpr int64_t kPieceValues = int64_t{1} << 20;  // per thread: 4 MiB as f32
 constexpr size_t kCopyBytes = size_t{64} << 20;     // without conversion: often enough for progress and cancelling
 
-size_t stored_bytes(DType t, int64_t values) {
-  return static_cast<size_t>(values / traits(t).block_elements) * static_cast<size_t>(traits(t).block_bytes);
+/// A tensor cut into pieces of whole units; as many are worked on at once as there are threads.
+class Pieces {
+ public:
+  Pieces(int64_t count, int64_t unit, int threads)
+      : count_(count), piece_(std::max(unit, kPieceValues / unit * unit)), at_once_(std::max(1, threads)) {}
+
+  int64_t slots() const { return at_once_; }
+  size_t most() const { return static_cast<size_t>(std::min(piece_, count_)); }  ///< values in a piece
+  /// work(slot, first value, values) on all threads, then done(slot, first value) one after the other.
+  Result<void> run(const std::function<Result<void>(size_t, int64_t, int64_t)>& work,
+                   const std::function<Result<void>(size_t, int64_t)>& done) const {
+    for (int64_t first = 0; first < count_; first += piece_ * at_once_) {
+      const int64_t pieces = std::min(at_once_, (count_ - first + piece_ - 1) / piece_);
+      std::vector<std::optional<Error>> errors(static_cast<size_t>(pieces));
+      parallel_for(static_cast<int>(at_once_), pieces, [&](int64_t i) {
+        const int64_t at = first + i * piece_;
+        const auto r = work(static_cast<size_t>(i), at, std::min(piece_, count_ - at));
+        if (!r) errors[static_cast<size_t>(i)] = r.error();
+      });
+      for (int64_t i = 0; i < pieces; ++i) {
+        if (errors[static_cast<size_t>(i)]) return *errors[static_cast<size_t>(i)];
+        DQ_CHECK(done(static_cast<size_t>(i), first + i * piece_));
+      }
+    }
+    return {};
+  }
+
+ private:
+  int64_t count_, piece_, at_once_;
+};
+
+Result<void> check_finite(std::span<const float> values) {
+  for (float v : values)
+    if (!std::isfinite(v)) return bad_input("[dtype] expected finite values, got {}", v);
+  return {};
+}
+
+Result<void> check_f16(std::span<const float> values) {
+  for (float v : values)
+    if (std::isfinite(v) && std::fabs(v) >= 65520.0f)  // rounds to infinity
+      return bad_input("[dtype] expected values that f16 can hold, got {}", v);
+  return {};
+}
+
+/// Compares what was stored with what was asked for.
+Deviation compare(std::span<const float> values, std::span<const float> back, float factor) {
+  Deviation d;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double wanted = static_cast<double>(values[i]) * factor;
+    const double error = static_cast<double>(back[i]) * factor - wanted;
+    d.error += error * error;
+    d.size += wanted * wanted;
+    d.largest = std::max(d.largest, std::fabs(error));
+  }
+  return d;
+}
+
+/// Bytes that need no conversion, in the order of the weights.
+Result<void> copy(const StoredValues& from, const PieceSink& sink) {
+  if (const auto bytes = from.as_stored(); !bytes.empty() || from.count() == 0) {
+    for (size_t at = 0; at < bytes.size(); at += kCopyBytes)
+      DQ_CHECK(sink(at, bytes.subspan(at, std::min(kCopyBytes, bytes.size() - at))));
+    return {};
+  }
+  std::vector<std::byte> piece;
+  return Pieces(from.count(), from.unit(), 1)
+      .run(
+          [&](size_t, int64_t first, int64_t n) -> Result<void> {
+            piece.resize(stored_bytes(from.dtype(), n));
+            from.raw(first, piece);
+            return {};
+          },
+          [&](size_t, int64_t first) { return sink(stored_bytes(from.dtype(), first), piece); });
 }
 
 }  // namespace
+
+double Deviation::rel_l2() const {
+  if (error == 0) return 0;
+  return size > 0 ? std::sqrt(error / size) : INFINITY;
+}
 
 void parallel_for(int threads, int64_t n, const std::function<void(int64_t)>& f) {
   std::atomic<int64_t> next{0};
@@ -37,44 +114,73 @@ void parallel_for(int threads, int64_t n, const std::function<void(int64_t)>& f)
   for (std::thread& t : others) t.join();
 }
 
-Result<void> convert(DType from, std::span<const std::byte> stored, DType to, int64_t count, int64_t row, int threads,
-                     const PieceSink& sink) {
-  if (from == to) {
-    for (size_t at = 0; at < stored.size(); at += kCopyBytes)
-      DQ_CHECK(sink(at, stored.subspan(at, std::min(kCopyBytes, stored.size() - at))));
-    return {};
-  }
+Result<void> convert(const StoredValues& from, DType to, const ConvertOptions& o, const PieceSink& sink) {
+  if (from.dtype() == to && !from.scaled() && o.divisor == 1) return copy(from, sink);
   // A piece is whole blocks of both types and, when values are quantised, whole rows.
-  int64_t unit = std::lcm<int64_t>(traits(from).block_elements, traits(to).block_elements);
-  if (is_quantized(to)) unit = std::lcm(unit, row);
-  if (unit <= 0 || count % unit != 0)
-    return bad_input("[dtype] expected whole {} and {} blocks, got {} values in rows of {}", name(from), name(to),
-                     count, row);
-  const int64_t piece = std::max(unit, kPieceValues / unit * unit);
-  const int64_t at_once = std::max(1, threads);
-  std::vector<std::vector<float>> wide(static_cast<size_t>(at_once));
-  std::vector<std::vector<std::byte>> narrow(static_cast<size_t>(at_once));
-  for (int64_t first = 0; first < count; first += piece * at_once) {
-    const int64_t pieces = std::min(at_once, (count - first + piece - 1) / piece);
-    std::vector<std::optional<Error>> errors(static_cast<size_t>(pieces));
-    const auto length = [&](int64_t i) { return std::min(piece, count - first - i * piece); };
-    parallel_for(threads, pieces, [&](int64_t i) {
-      const auto slot = static_cast<size_t>(i);
-      const int64_t n = length(i);
-      wide[slot].resize(static_cast<size_t>(n));
-      narrow[slot].resize(stored_bytes(to, n));
-      auto done =
-          dequantize(from, stored.subspan(stored_bytes(from, first + i * piece), stored_bytes(from, n)), wide[slot]);
-      if (done) done = quantize(to, wide[slot], is_quantized(to) ? row : n, narrow[slot]);
-      if (!done) errors[slot] = done.error();
-    });
-    for (int64_t i = 0; i < pieces; ++i) {
-      const auto slot = static_cast<size_t>(i);
-      if (errors[slot]) return *errors[slot];
-      DQ_CHECK(sink(stored_bytes(to, first + i * piece), narrow[slot]));
-    }
+  int64_t unit = std::lcm<int64_t>(from.unit(), traits(to).block_elements);
+  if (is_quantized(to)) unit = std::lcm(unit, from.row());
+  if (unit <= 0 || from.count() % unit != 0)
+    return bad_input("[dtype] expected whole {} and {} blocks, got {} values in rows of {}", name(from.dtype()),
+                     name(to), from.count(), from.row());
+  struct Slot {
+    std::vector<float> wide, back;
+    std::vector<std::byte> narrow;
+    Deviation deviation;
+  };
+  const Pieces pieces(from.count(), unit, o.threads);
+  std::vector<Slot> slots(static_cast<size_t>(pieces.slots()));
+  for (Slot& s : slots) {  // here, not on the threads: they must not throw
+    s.wide.reserve(pieces.most());
+    s.narrow.reserve(stored_bytes(to, static_cast<int64_t>(pieces.most())));
+    if (o.deviation) s.back.reserve(pieces.most());
   }
-  return {};
+  const auto work = [&](size_t slot, int64_t first, int64_t n) -> Result<void> {
+    Slot& s = slots[slot];
+    s.wide.resize(static_cast<size_t>(n));
+    s.narrow.resize(stored_bytes(to, n));
+    DQ_CHECK(from.read(first, s.wide));
+    if (o.divisor != 1)
+      for (float& v : s.wide) v /= o.divisor;
+    if (is_quantized(to)) DQ_CHECK(check_finite(s.wide));
+    if (to == DType::f16) DQ_CHECK(check_f16(s.wide));
+    DQ_CHECK(quantize(to, s.wide, is_quantized(to) ? from.row() : n, s.narrow));
+    if (!o.deviation) return {};
+    s.back.resize(s.wide.size());
+    DQ_CHECK(dequantize(to, s.narrow, s.back));
+    s.deviation = compare(s.wide, s.back, o.divisor);
+    return {};
+  };
+  return pieces.run(work, [&](size_t slot, int64_t first) {
+    if (o.deviation) {
+      const Deviation& d = slots[slot].deviation;
+      o.deviation->error += d.error;
+      o.deviation->size += d.size;
+      o.deviation->largest = std::max(o.deviation->largest, d.largest);
+    }
+    return sink(stored_bytes(to, first), slots[slot].narrow);
+  });
+}
+
+Result<float> largest_value(const StoredValues& from, int threads) {
+  const Pieces pieces(from.count(), from.unit(), threads);
+  std::vector<std::vector<float>> wide(static_cast<size_t>(pieces.slots()));
+  for (std::vector<float>& w : wide) w.reserve(pieces.most());
+  std::vector<float> largest(wide.size());
+  float out = 0;
+  const auto work = [&](size_t slot, int64_t first, int64_t n) -> Result<void> {
+    wide[slot].resize(static_cast<size_t>(n));
+    DQ_CHECK(from.read(first, wide[slot]));
+    DQ_CHECK(check_finite(wide[slot]));
+    largest[slot] = 0;
+    for (float v : wide[slot]) largest[slot] = std::max(largest[slot], std::fabs(v));
+    return {};
+  };
+  const auto merge = [&](size_t slot, int64_t) -> Result<void> {
+    out = std::max(out, largest[slot]);
+    return {};
+  };
+  DQ_CHECK(pieces.run(work, merge));
+  return out;
 }
 
 }  // namespace danqing

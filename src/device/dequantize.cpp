@@ -29,7 +29,7 @@ void narrow(std::span<const float> values, std::byte* out, Narrow narrow_one) {
 }  // namespace
 
 Result<void> dequantize(DType dtype, std::span<const std::byte> stored, std::span<float> out) {
-  if (!is_quantized(dtype)) return decode_f32(dtype, stored, out);
+  if (!is_ggml_quantized(dtype)) return decode_f32(dtype, stored, out);
   DQ_TRY(const int64_t blocks, blocks_in(dtype, out.size()));
   if (stored.size() != static_cast<size_t>(blocks) * traits(dtype).block_bytes)
     return bad_input("[dtype] expected {} bytes of {}, got {}", blocks * traits(dtype).block_bytes, name(dtype),
@@ -39,6 +39,19 @@ Result<void> dequantize(DType dtype, std::span<const std::byte> stored, std::spa
     return bad_input("[dtype] expected a type that ggml {} decodes, got {}", ggml_version(), name(dtype));
   if (!out.empty()) t->to_float(stored.data(), out.data(), static_cast<int64_t>(out.size()));
   return {};
+}
+
+bool can_quantize(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+    case DType::f8_e4m3:
+    case DType::f8_e5m2: return true;
+    default:
+      return is_ggml_quantized(dtype) &&
+             !ggml_quantize_requires_imatrix(static_cast<ggml_type>(traits(dtype).ggml_type));
+  }
 }
 
 Result<void> quantize(DType dtype, std::span<const float> values, int64_t row, std::span<std::byte> out) {
@@ -54,12 +67,15 @@ Result<void> quantize(DType dtype, std::span<const float> values, int64_t row, s
     case DType::f32: std::memcpy(out.data(), values.data(), out.size()); return {};
     case DType::f16: narrow<uint16_t>(values, out.data(), f32_to_f16); return {};
     case DType::bf16: narrow<uint16_t>(values, out.data(), f32_to_bf16); return {};
+    case DType::f8_e4m3: narrow<uint8_t>(values, out.data(), f32_to_f8_e4m3); return {};
+    case DType::f8_e5m2: narrow<uint8_t>(values, out.data(), f32_to_f8_e5m2); return {};
     default: break;
   }
+  if (!can_quantize(dtype))
+    return usage_error(
+        "[dtype] expected f32, f16, bf16, f8 or a type that quantises without an importance matrix, got {}",
+        name(dtype));
   const auto type = static_cast<ggml_type>(traits(dtype).ggml_type);
-  if (!is_quantized(dtype) || ggml_quantize_requires_imatrix(type))
-    return usage_error("[dtype] expected f32, f16, bf16 or a type that quantises without an importance matrix, got {}",
-                       name(dtype));
   ggml_quantize_chunk(type, values.data(), out.data(), 0, static_cast<int64_t>(values.size()) / row, row, nullptr);
   return {};
 }

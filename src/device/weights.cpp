@@ -78,7 +78,9 @@ class WeightLoader {
   };
 
   Result<void> describe(const BoundTensor& b) {
-    DQ_TRY(const DType kept, kept_dtype(*w_.device_, b.spec, b.stored->dtype, policy_));
+    // Scales are multiplied in, which makes plain values of whatever is stored.
+    const DType stored = b.stored->scale ? DType::bf16 : b.stored->dtype;
+    DQ_TRY(const DType kept, kept_dtype(*w_.device_, b.spec, stored, policy_));
     DQ_TRY(ggml_tensor * t, new_tensor(w_.ctx_, ggml_type_of(kept), b.spec.shape, b.spec.name));
     if (element_count(b.stored->shape) != element_count(b.spec.shape) ||
         bound_.source->bytes(*b.stored).size() != b.stored->bytes)
@@ -86,7 +88,7 @@ class WeightLoader {
                        to_string(b.stored->shape));
     w_.by_name_[b.spec.name] = t;
     w_.bytes_ += ggml_nbytes(t);
-    if (kept == b.stored->dtype && use_mapped(bound_.source->bytes(*b.stored), t)) {
+    if (kept == b.stored->dtype && b.stored->plain() && use_mapped(bound_.source->bytes(*b.stored), t)) {
       w_.mapped_bytes_ += ggml_nbytes(t);
       done_ += b.stored->bytes;
       return {};
@@ -115,8 +117,9 @@ class WeightLoader {
     const TensorInfo& stored = *p.bound->stored;
     const uint64_t before = done_;
     const size_t size = ggml_nbytes(p.tensor);
-    auto filled = convert(stored.dtype, bound_.source->bytes(stored), p.kept, ggml_nelements(p.tensor), p.tensor->ne[0],
-                          w_.device_->threads(), [&](size_t offset, std::span<const std::byte> piece) -> Result<void> {
+    DQ_TRY(const StoredValues values, StoredValues::open(*bound_.source, stored, p.tensor->ne[0]));
+    auto filled = convert(values, p.kept, {.threads = w_.device_->threads()},
+                          [&](size_t offset, std::span<const std::byte> piece) -> Result<void> {
                             ggml_backend_tensor_set(p.tensor, piece.data(), offset, piece.size());
                             const double share = static_cast<double>(offset + piece.size()) / static_cast<double>(size);
                             return report(before + static_cast<uint64_t>(share * static_cast<double>(stored.bytes)));

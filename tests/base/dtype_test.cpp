@@ -35,7 +35,7 @@ TEST(DType, NamesAndNumbersAreUnique) {
   EXPECT_EQ(names.size(), static_cast<size_t>(kDTypeCount));
   EXPECT_EQ(tags.size(), static_cast<size_t>(with_tag));
   EXPECT_EQ(numbers.size(), static_cast<size_t>(with_number));
-  EXPECT_EQ(with_tag, 15);
+  EXPECT_EQ(with_tag, 16);
 }
 
 TEST(DType, PlainTypesAreTheOnesOfSafetensors) {

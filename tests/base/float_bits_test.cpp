@@ -91,5 +91,44 @@ TEST(FloatBits, RoundHelpers) {
   EXPECT_EQ(round_f16(0.1f), 0.0999755859375f);
 }
 
+// Every code goes there and back; ties go to the even code; what is too large becomes the largest.
+template <class Narrow, class Widen>
+void check_eight_bits(Narrow narrow, Widen widen, uint8_t largest) {
+  for (int b = 0; b <= largest; ++b) {
+    const auto code = static_cast<uint8_t>(b);
+    ASSERT_EQ(narrow(widen(code)), code);
+    ASSERT_EQ(narrow(-widen(code)), code | 0x80);
+    if (b == largest) break;
+    const float lo = widen(code), hi = widen(static_cast<uint8_t>(b + 1)), middle = (lo + hi) / 2;
+    ASSERT_EQ(narrow(middle), b % 2 == 0 ? b : b + 1) << b;
+    ASSERT_EQ(narrow(std::nextafterf(middle, lo)), b) << b;
+    ASSERT_EQ(narrow(std::nextafterf(middle, hi)), b + 1) << b;
+  }
+  EXPECT_EQ(narrow(1e30f), largest);
+  EXPECT_EQ(narrow(-1e30f), largest | 0x80);
+  EXPECT_EQ(narrow(std::nextafterf(widen(largest), INFINITY)), largest);
+  EXPECT_TRUE(std::isnan(widen(narrow(NAN))));
+}
+
+TEST(FloatBits, EightBits) {
+  check_eight_bits(f32_to_f8_e4m3, f8_e4m3_to_f32, 0x7e);
+  check_eight_bits(f32_to_f8_e5m2, f8_e5m2_to_f32, 0x7b);
+  EXPECT_TRUE(std::isnan(f8_e4m3_to_f32(f32_to_f8_e4m3(INFINITY))));  // has no infinity
+  EXPECT_EQ(f8_e5m2_to_f32(f32_to_f8_e5m2(-INFINITY)), -INFINITY);
+  EXPECT_EQ(f8_e8m0_to_f32(127), 1.0f);
+  EXPECT_EQ(f8_e8m0_to_f32(0), std::ldexp(1.0f, -127));
+  EXPECT_EQ(f8_e8m0_to_f32(254), std::ldexp(1.0f, 127));
+  EXPECT_TRUE(std::isnan(f8_e8m0_to_f32(255)));
+}
+
+TEST(FloatBits, FourBits) {
+  const float levels[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  for (uint8_t b = 0; b < 8; ++b) {
+    EXPECT_EQ(f4_e2m1_to_f32(b), levels[b]);
+    EXPECT_EQ(f4_e2m1_to_f32(static_cast<uint8_t>(b | 8)), -levels[b]);
+    EXPECT_EQ(f4_e2m1_to_f32(static_cast<uint8_t>(b | 0x50)), levels[b]);  // the other half of the byte
+  }
+}
+
 }  // namespace
 }  // namespace danqing

@@ -18,6 +18,17 @@ std::string safetensors_of(const std::vector<std::string>& names) {
   return safetensors(header + "}", std::string(names.size() * 24, '\0'));
 }
 
+void Safetensors::add(std::string_view name, std::string_view dtype, std::string_view shape, std::string_view data) {
+  entries_ += fmt::format(R"({}"{}":{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})", entries_.empty() ? "" : ",",
+                          name, dtype, shape, data_.size(), data_.size() + data.size());
+  data_ += data;
+}
+
+std::string Safetensors::bytes() const {
+  const std::string front = metadata_.empty() ? "" : "\"__metadata__\":" + metadata_ + (entries_.empty() ? "" : ",");
+  return safetensors("{" + front + entries_ + "}", data_);
+}
+
 std::string gguf_text(std::string_view s) { return le<uint64_t>(s.size()) + std::string(s); }
 
 std::string gguf_pair(std::string_view key, uint32_t type, std::string_view value) {

@@ -18,6 +18,18 @@ std::string safetensors(std::string_view header, std::string_view data = "");
 /// One F32 tensor of zeros for each name, [2, 3].
 std::string safetensors_of(const std::vector<std::string>& names);
 
+/// A safetensors file of several tensors.
+class Safetensors {
+ public:
+  /// `data` holds the tensor's bytes; its length is not checked here.
+  void add(std::string_view name, std::string_view dtype, std::string_view shape, std::string_view data);
+  void metadata(std::string_view json) { metadata_ = json; }  ///< {"key": "value"}
+  std::string bytes() const;
+
+ private:
+  std::string entries_, data_, metadata_;
+};
+
 /// GGUF text: u64 length and bytes.
 std::string gguf_text(std::string_view s);
 /// Key, type number and raw value.
