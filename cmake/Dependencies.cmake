@@ -36,3 +36,22 @@ if(NOT ggml_FOUND)
   find_package(ggml 0.20 CONFIG REQUIRED)
 endif()
 message(STATUS "ggml ${ggml_VERSION}: ${ggml_DIR}")
+
+# oneDNN (2.6 or 3.x) is optional: products in bf16 on processors with AMX. Its own CMake files ask for OpenCL, so it is
+# looked for by hand. danqing_onednn is empty without it.
+set(DANQING_ONEDNN AUTO CACHE STRING "Use oneDNN: AUTO (where found), ON or OFF")
+set_property(CACHE DANQING_ONEDNN PROPERTY STRINGS AUTO ON OFF)
+add_library(danqing_onednn INTERFACE)
+if(DANQING_ONEDNN)
+  find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
+  find_library(DNNL_LIBRARY dnnl)
+  if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
+    message(STATUS "oneDNN: ${DNNL_LIBRARY}")
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/device/kernels/onednn.cpp PROPERTIES
+                                COMPILE_DEFINITIONS DANQING_HAVE_ONEDNN)
+    target_include_directories(danqing_onednn SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
+    target_link_libraries(danqing_onednn INTERFACE ${DNNL_LIBRARY} ${CMAKE_DL_LIBS})
+  elseif(NOT DANQING_ONEDNN STREQUAL "AUTO")
+    message(FATAL_ERROR "DANQING_ONEDNN=${DANQING_ONEDNN}, but oneDNN was not found (Debian: libdnnl-dev)")
+  endif()
+endif()

@@ -32,8 +32,8 @@ void add_cpu_options(CLI::App& c, CpuWords& w, const std::string& group) {
       ->group(group)
       ->capture_default_str();
   c.add_option("--cpu-precision", w.precision,
-               "auto, f32, i16 (12-bit integers, finer than bf16) or i8 (W8A8, fastest, coarser than bf16): how weights "
-               "of less than 24 bits are multiplied on the CPU")
+               "auto, f32, bf16 (as torch), i16 (12-bit integers, finer than bf16) or i8 (W8A8, fastest, coarser than "
+               "bf16): how weights of less than 24 bits are multiplied on the CPU")
       ->group(group)
       ->capture_default_str();
   c.add_option("--numa", w.numa, "off, isolate (one memory node) or distribute (all of them)")
@@ -50,12 +50,14 @@ Result<CpuOptions> parse_cpu(const CpuWords& w) {
     return usage_error("[--cpu-kernels] expected danqing or ggml, got '{}'", w.kernels);
   if (w.precision == "f32")
     o.precision = CpuPrecision::f32;
+  else if (w.precision == "bf16")
+    o.precision = CpuPrecision::bf16;
   else if (w.precision == "i16" || w.precision == "int16")
     o.precision = CpuPrecision::i16;
   else if (w.precision == "i8" || w.precision == "int8")
     o.precision = CpuPrecision::i8;
   else if (w.precision != "auto")
-    return usage_error("[--cpu-precision] expected auto, f32, i16 or i8, got '{}'", w.precision);
+    return usage_error("[--cpu-precision] expected auto, f32, bf16, i16 or i8, got '{}'", w.precision);
   if (w.numa == "isolate")
     o.numa = Numa::isolate;
   else if (w.numa == "distribute")

@@ -5,15 +5,18 @@
 #include "base/units.h"
 #include "danqing/engine.h"
 #include "device/device.h"
+#include "device/kernels/onednn.h"
 
 namespace danqing::app {
 
 std::string version_text() {
-  std::string s = fmt::format("danqing {}\nggml {}\n", version(), ggml_version_text());
+  std::string s =
+      fmt::format("danqing {}\nggml {}\nonednn {}\n", version(), ggml_version_text(), kernels::onednn_text());
   for (const DeviceInfo& d : list_devices())
     s += fmt::format("device {}: {} ({}), {} of {} free\n", d.name, d.description, d.backend,
                      format_bytes(d.memory_free), format_bytes(d.memory_total));
-  return s + fmt::format("cpu features: {}\n", cpu_features());
+  const auto cpu = Device::open("cpu");
+  return s + fmt::format("cpu features: {}\ncpu kernels: {}\n", cpu_features(), cpu ? (*cpu)->kernels_text() : "none");
 }
 
 }  // namespace danqing::app

@@ -9,8 +9,10 @@ enum class CpuKernels { danqing, ggml };
 /// In which numbers weights of less than 24 bits are multiplied (f32 weights always in f32). Attention, norms and
 /// convolutions are f32 in all of them.
 enum class CpuPrecision {
-  automatic,  ///< i16 or f32, whichever this processor is faster at (measured once); neither loses anything against bf16
+  automatic,  ///< bf16 where the processor has matrix units for it (AMX); else i16 or f32, whichever it is faster at
+              ///< (measured once). None loses anything against bf16
   f32,        ///< weights widened, exact products
+  bf16,       ///< activations rounded to bf16 before products with bf16 weights, as torch does; other weights: f32
   i16,        ///< 12-bit integers with one scale for 128 values: finer than bf16
   i8,         ///< W8A8, 8-bit integers with one scale for a row: fastest, coarser than bf16
 };
