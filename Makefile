@@ -25,6 +25,7 @@ demo: build
 	@tools/demo.sh $(BUILD)/bin/danqing $(DEMO)
 
 test:
+	@tools/setup_tests.sh
 	@$(MAKE) --no-print-directory build TESTS=1
 	@# Tests run side by side; a tiny model on one thread each is the fastest way through them.
 	@DANQING_THREADS=1 ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)

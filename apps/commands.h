@@ -15,5 +15,6 @@ void add_enhance(CLI::App& app, Command& command);
 void add_inspect(CLI::App& app, Command& command);
 void add_verify(CLI::App& app, Command& command);
 void add_bench(CLI::App& app, Command& command);
+void add_serve(CLI::App& app, Command& command);
 
 }  // namespace danqing::app

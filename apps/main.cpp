@@ -61,6 +61,7 @@ constexpr const char* kFooter =
     "  danqing generate \"a lighthouse\" --batch 4 --seed 7 -o 'out/{prompt}-{seed}.png'\n"
     "  danqing enhance \"a cat\"                             print the prompt that the enhancer makes of it\n"
     "  danqing inspect ERNIE-Image                         what a model directory or file holds\n"
+    "  danqing serve                                       a web page and HTTP APIs at http://127.0.0.1:7860\n"
     "Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 bad model or input file, 4 does not fit into memory,\n"
     "            5 device lost, 130 cancelled.  danqing COMMAND --help explains a command.";
 
@@ -83,6 +84,7 @@ int main(int argc, char** argv) {
     add_inspect(app, command);
     add_verify(app, command);
     add_bench(app, command);
+    add_serve(app, command);
     refuse_empty_numbers(app);
     for (CLI::App* c : app.get_subcommands({})) c->fallthrough();  // --verbose after the command too
     try {

@@ -1,0 +1,78 @@
+// /health, /metrics, /v1/system.
+#include "server/api/app.h"
+
+namespace danqing::server {
+namespace {
+
+void ready(App& app, const ExchangePtr& e) {
+  const std::string trouble = app.worker->trouble();
+  const bool good = app.worker->ready() && trouble.empty() && !app.stopping;
+  Json j{{"status", good                  ? "ready"
+                    : app.stopping        ? "stopping"
+                    : app.worker->ready() ? "failed"
+                                          : "loading"},
+         {"device", app.models->device().name},
+         {"storage", app.store->problem().empty() ? Json("ok") : Json(app.store->problem())}};
+  if (!trouble.empty()) j["error"] = trouble;
+  e->respond(json_response(j, good ? 200 : 503));
+}
+
+void metrics(App& app, const ExchangePtr& e) {
+  const Sample s = app.monitor.last();
+  const DeviceStatus d = app.models->device();
+  Metrics::Now n;
+  n.queued = static_cast<double>(app.jobs->queued());
+  n.running = static_cast<double>(app.jobs->running());
+  n.connections = app.http->connections();
+  for (const ModelState& m : app.models->list())
+    if (m.loaded) {
+      n.loaded_models += 1;
+      n.predicted += static_cast<double>(m.bytes);
+    }
+  n.device_allocated = static_cast<double>(d.allocated);
+  n.device_peak = static_cast<double>(d.peak_allocated);
+  n.device_total = static_cast<double>(d.memory_total);
+  n.host_memory = s.process;
+  n.temperature = s.temperature;
+  n.load = s.load;
+  n.picture_bytes = static_cast<double>(app.store->picture_bytes());
+  e->respond({200, "text/plain; version=0.0.4; charset=utf-8", app.metrics.text(n), {}});
+}
+
+void system_state(App& app, const ExchangePtr& e) {
+  const DeviceStatus d = app.models->device();
+  double since = 0;
+  if (const auto it = e->request.query.find("since"); it != e->request.query.end())
+    since = std::strtod(it->second.c_str(), nullptr);
+  if (!(since >= 0)) since = 0;
+  e->respond(json_response({{"version", std::string(version())},
+                            {"device",
+                             {{"name", d.name},
+                              {"description", d.description},
+                              {"memory_total", d.memory_total},
+                              {"allocated", d.allocated},
+                              {"peak", d.peak_allocated}}},
+                            {"storage", app.store->problem().empty() ? Json("ok") : Json(app.store->problem())},
+                            {"queued", app.jobs->queued()},
+                            {"running", app.jobs->running()},
+                            {"keys", !app.keys.open()},
+                            {"caller", e->request.caller.name},
+                            {"admin", e->request.caller.admin},
+                            {"enhancer", app.enhancer->external() ? "external" : "model"},
+                            {"samples", app.monitor.series(since)}}));
+}
+
+}  // namespace
+
+void add_operations(App& app) {
+  app.router.add({"GET", "/health/live", Access::all,
+                  [](const ExchangePtr& e) {
+                    e->respond({200, "application/json", R"({"status":"live"})", {}});
+                  },
+                  true});
+  app.router.add({"GET", "/health/ready", Access::all, [&app](const ExchangePtr& e) { ready(app, e); }, false});
+  app.router.add({"GET", "/metrics", Access::all, [&app](const ExchangePtr& e) { metrics(app, e); }, false});
+  app.router.add({"GET", "/v1/system", Access::key, [&app](const ExchangePtr& e) { system_state(app, e); }, false});
+}
+
+}  // namespace danqing::server

@@ -1,0 +1,554 @@
+#include "server/jobs/jobs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "base/try.h"
+#include "image/convert.h"
+#include "server/ops/ecs_log.h"
+
+namespace danqing::server {
+namespace {
+
+constexpr int kMaxAttempts = 3;
+constexpr size_t kMaxUnsaved = 64u << 20;
+constexpr int kThumbnail = 320;
+constexpr size_t kOutboxFull = 256;  // events that wait; beyond it only those that count are made
+
+/// Jobs that may be drawn in one run: everything but prompts, seeds and what becomes of the pictures is equal.
+bool compatible(const JobSpec& a, const JobSpec& b) {
+  const GenerateRequest &x = a.request, &y = b.request;
+  return a.model == b.model && x.width == y.width && x.height == y.height &&
+         x.num_inference_steps == y.num_inference_steps && x.guidance_scale == y.guidance_scale && x.shift == y.shift &&
+         x.sampler == y.sampler && x.cuda_noise == y.cuda_noise && !x.one_stream && !y.one_stream &&
+         x.batch_size == 0 && y.batch_size == 0;
+}
+
+Result<std::string> thumbnail(const Image& image) {
+  const double scale = std::min(1.0, static_cast<double>(kThumbnail) / std::max(image.width, image.height));
+  DQ_TRY(const Image small, resize_image(image, std::max(1, static_cast<int>(std::lround(image.width * scale))),
+                                         std::max(1, static_cast<int>(std::lround(image.height * scale)))));
+  return encode_image(small, ImageFormat::webp, {}, {80});
+}
+
+Json trace_fields(const JobRecord& r, const char* action) {
+  return {{"trace.id", r.trace_id}, {"event.action", action}, {"danqing.job.id", r.id}, {"user.name", r.key}};
+}
+
+}  // namespace
+
+Jobs::Jobs(const Config& config, Store& store, Metrics& metrics) : config_(config), store_(store), metrics_(metrics) {}
+
+void Jobs::recover(const std::function<void(LivePtr)>& prepare) {
+  for (JobRecord& record : store_.unfinished()) {
+    auto job = std::make_shared<LiveJob>();
+    job->record = std::move(record);
+    job->deadline = job->record.spec.deadline_seconds > 0 ? now_seconds() + job->record.spec.deadline_seconds : 0;
+    job->images = job->record.spec.images();
+    const bool hopeless = job->record.status == Status::running && job->record.attempts >= kMaxAttempts;
+    const bool unreadable = job->record.spec.request.prompts.empty();
+    job->record.status = Status::queued;
+    {
+      const std::lock_guard lock(mutex_);
+      live_[job->record.id] = job;
+    }
+    if (unreadable || hopeless) {
+      close(job, Status::failed, "interrupted",
+            unreadable ? "[jobs] the stored job cannot be read"
+                       : "[jobs] the server ended three times while it drew this job",
+            {});
+      continue;
+    }
+    (void)store_.requeue(job->record.id);
+    if (prepare) prepare(job);
+    log_event(log::Level::info, "job waits again after a restart", trace_fields(job->record, "job-recovered"));
+    const std::lock_guard lock(mutex_);
+    queue_.push({job->record.id, job->record.key, job->record.spec.priority, job->record.seq});
+  }
+  wake_.notify_all();
+}
+
+Api<Jobs::Submission> Jobs::submit(JobRecord record, const std::function<void(LivePtr)>& prepare) {
+  const std::string& idem = record.idempotency_key;
+  const auto known = [&]() -> std::optional<Api<Submission>> {
+    if (idem.empty()) return {};
+    auto old = store_.find_idempotent(record.key, idem);
+    if (!old) return {};
+    if (old->request_hash != record.request_hash)
+      return ApiError{422, "idempotency_key_reused", "[jobs] this Idempotency-Key was used for another request"};
+    return Submission{std::move(*old), true};
+  };
+  if (auto k = known()) return std::move(*k);
+  auto job = std::make_shared<LiveJob>();
+  {
+    const std::lock_guard lock(mutex_);
+    if (draining_) return ApiError{503, "stopping", "[jobs] the server is stopping", "", 10};
+    const int wait = std::clamp(static_cast<int>(seconds_per_job_ * static_cast<double>(queue_.size()) / 4), 1, 60);
+    if (queue_.size() >= static_cast<size_t>(config_.queue_size))
+      return ApiError{429, "queue_full", fmt::format("[jobs] the queue is full ({} jobs wait)", queue_.size()), "",
+                      wait};
+    if (queue_.size_of(record.key) >= static_cast<size_t>(config_.queue_per_key))
+      return ApiError{429, "queue_full", fmt::format("[jobs] {} jobs of this key wait already", config_.queue_per_key),
+                      "", wait};
+  }
+  record.id = new_job_id();
+  record.status = Status::queued;
+  record.created = now_seconds();
+  job->record = std::move(record);
+  if (auto r = store_.insert(job->record); !r) {
+    if (auto k = known()) return std::move(*k);  // the same request, at the same time
+    log_event(log::Level::error, r.error().message, trace_fields(job->record, "job-not-stored"));
+    return ApiError{507, "not_stored", "[jobs] the job cannot be stored: " + r.error().message};
+  }
+  if (job->record.spec.deadline_seconds > 0) job->deadline = job->record.created + job->record.spec.deadline_seconds;
+  job->images = job->record.spec.images();
+  if (prepare) prepare(job);
+  Json fields = trace_fields(job->record, "job-accepted");
+  if (config_.log_prompts) fields["danqing.prompts"] = job->record.spec.request.prompts;
+  log_event(log::Level::info, "job accepted", fields);
+  Submission s{job->record, false};
+  {
+    const std::lock_guard lock(mutex_);
+    live_[job->record.id] = job;
+    queue_.push({job->record.id, job->record.key, job->record.spec.priority, job->record.seq});
+  }
+  wake_.notify_all();
+  return s;
+}
+
+Api<LivePtr> Jobs::submit_task(const Caller& caller, const std::string& trace_id, std::function<void(LiveJob&)> task) {
+  const std::lock_guard lock(mutex_);
+  if (draining_) return ApiError{503, "stopping", "[jobs] the server is stopping", "", 10};
+  if (queue_.size() >= static_cast<size_t>(config_.queue_size))
+    return ApiError{429, "queue_full", "[jobs] the queue is full", "", 5};
+  auto job = std::make_shared<LiveJob>();
+  job->record.id = new_job_id();
+  job->record.key = caller.name;
+  job->record.trace_id = trace_id;
+  job->record.created = now_seconds();
+  job->task = std::move(task);
+  live_[job->record.id] = job;
+  queue_.push({job->record.id, caller.name, 100, 0});  // short work: the key's next
+  wake_.notify_all();
+  return job;
+}
+
+void Jobs::release(const LivePtr& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    job->held = false;
+  }
+  wake_.notify_all();
+}
+
+int Jobs::position(const std::string& id) const {
+  int n = 0;
+  for (const QueueEntry& e : queue_.order()) {
+    ++n;
+    if (e.id == id) return n;
+  }
+  return 0;
+}
+
+double Jobs::eta(const LiveJob& j) const {
+  if (j.seconds_per_step <= 0 || j.steps <= 0) return 0;
+  const int groups_left = j.images > 0 ? std::max(0, j.images - j.image - 1) : 0;
+  return j.seconds_per_step * (j.steps - j.step + groups_left * j.steps);
+}
+
+Json Jobs::progress_json(const LiveJob& j) const {
+  Json p{{"stage", j.stage.empty() ? "queued" : j.stage},
+         {"step", j.step},
+         {"steps", j.steps},
+         {"image", j.image},
+         {"images", j.images}};
+  p["seconds_per_step"] = j.seconds_per_step;
+  p["eta_seconds"] = eta(j);
+  return p;
+}
+
+std::optional<JobView> Jobs::view(const std::string& id) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = live_.find(id); it != live_.end() && !it->second->task) {
+      const LiveJob& j = *it->second;
+      JobView v{j.record, j.pictures, progress_json(j), 0};
+      v.record.notes = j.notes;
+      if (j.record.status == Status::queued) {
+        v.position = position(id);
+        v.progress["eta_seconds"] = seconds_per_job_ * v.position;
+      }
+      return v;
+    }
+  }
+  auto record = store_.find(id);
+  if (!record) return {};
+  return JobView{std::move(*record), store_.pictures(id), Json(), 0};
+}
+
+std::vector<JobView> Jobs::active(const Caller& caller) {
+  const std::lock_guard lock(mutex_);
+  std::vector<JobView> out;
+  for (const auto& [id, j] : live_)
+    if (!j->task && j->record.status == Status::running && may_see(caller, j->record))
+      out.push_back({j->record, j->pictures, progress_json(*j), 0});
+  int n = 0;
+  for (const QueueEntry& e : queue_.order()) {
+    ++n;
+    const auto it = live_.find(e.id);
+    if (it != live_.end() && !it->second->task && may_see(caller, it->second->record))
+      out.push_back({it->second->record, {}, progress_json(*it->second), n});
+  }
+  return out;
+}
+
+bool Jobs::cancel(const std::string& id, const std::string& code, const std::string& message) {
+  LivePtr job;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = live_.find(id);
+    if (it == live_.end()) return false;
+    job = it->second;
+  }
+  if (job->task) {
+    job->out = true;
+    return true;
+  }
+  const bool by_user = code == "cancelled";
+  if (job->out) return false;
+  close(job, by_user ? Status::cancelled : Status::failed, code, message, {});
+  return true;
+}
+
+// The one place where a job ends. Whoever comes second finds it ended.
+void Jobs::close(const LivePtr& job, Status status, const std::string& code, const std::string& message,
+                 const Json& timing) {
+  if (job->out.exchange(true)) return;
+  JobRecord record;
+  std::vector<Picture> pictures;
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.remove(job->record.id);
+    job->record.finished = now_seconds();
+    job->record.error_code = code;
+    job->record.error_message = message;
+    job->record.notes = job->notes;
+    job->record.timing = timing;
+    record = job->record;
+    record.status = status;
+    pictures = job->pictures;
+  }
+  if (auto r = store_.finish(record, pictures); !r) {
+    log_event(log::Level::error, r.error().message, trace_fields(record, "job-end-not-stored"));
+    const std::lock_guard lock(mutex_);
+    job->notes.push_back("the job's end cannot be stored: " + r.error().message);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    job->record.status = status;
+    job->pictures = pictures;
+    live_.erase(record.id);
+    if (status == Status::done) {
+      const double seconds = record.finished - record.started;
+      seconds_per_job_ = seconds_per_job_ == 0 ? seconds : 0.8 * seconds_per_job_ + 0.2 * seconds;
+    }
+  }
+  metrics_.job_finished(std::string(name(status)), code);
+  if (status == Status::done)
+    for (size_t i = 0; i < pictures.size(); ++i)
+      metrics_.picture((record.finished - record.started) / static_cast<double>(pictures.size()));
+  log_end(*job);
+  Event e;
+  e.type = std::string(name(status));
+  e.final = true;
+  emit(job, std::move(e));
+  tell_positions();
+}
+
+void Jobs::log_end(const LiveJob& job) const {
+  const JobRecord& r = job.record;
+  Json fields = trace_fields(r, "job-finished");
+  fields["event.outcome"] = r.status == Status::done ? "success" : r.status == Status::failed ? "failure" : "unknown";
+  fields["event.duration"] = static_cast<int64_t>((r.finished - r.created) * 1e9);
+  if (!r.error_code.empty()) fields["error.code"] = r.error_code;
+  if (!r.error_message.empty()) fields["error.message"] = r.error_message;
+  log_event(r.status == Status::failed ? log::Level::warning : log::Level::info, "job " + std::string(name(r.status)),
+            fields);
+}
+
+void Jobs::emit(const LivePtr& job, Event event) {
+  events_.post([this, job, event = std::move(event)] {
+    std::map<int, Listener> listeners;
+    {
+      const std::lock_guard lock(mutex_);
+      listeners = job->listeners;
+    }
+    for (auto& [token, listener] : listeners) listener(event);
+  });
+}
+
+int Jobs::subscribe(const std::string& id, bool previews, Listener listener) {
+  LivePtr job;
+  int token = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = live_.find(id);
+    if (it == live_.end()) return 0;
+    job = it->second;
+    token = next_token_++;
+  }
+  if (previews) ++job->preview_listeners;
+  events_.post([this, job, token, l = std::move(listener)] {
+    Event e;
+    {
+      const std::lock_guard lock(mutex_);
+      e.type = std::string(name(job->record.status));
+      e.final = is_final(job->record.status);
+      if (!e.final) {
+        job->listeners[token] = l;
+        e.data = progress_json(*job);
+        if (job->record.status == Status::queued) e.data["position"] = position(job->record.id);
+      }
+    }
+    l(e);
+  });
+  return token;
+}
+
+void Jobs::unsubscribe(const std::string& id, int token, bool previews) {
+  if (token == 0) return;
+  LivePtr job;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = live_.find(id);
+    if (it == live_.end()) return;
+    job = it->second;
+  }
+  if (previews) --job->preview_listeners;
+  events_.post([this, job, token] {
+    const std::lock_guard lock(mutex_);
+    job->listeners.erase(token);
+  });
+}
+
+Result<std::string> Jobs::picture_bytes(const std::string& job, int n) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = unsaved_.find({job, n}); it != unsaved_.end()) return it->second;
+  }
+  return store_.read_picture(job, n);
+}
+
+void Jobs::tell_positions() {
+  std::vector<std::pair<LivePtr, int>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    int n = 0;
+    for (const QueueEntry& e : queue_.order()) {
+      ++n;
+      if (const auto it = live_.find(e.id); it != live_.end() && !it->second->listeners.empty())
+        waiting.emplace_back(it->second, n);
+    }
+  }
+  for (const auto& [job, n] : waiting) {
+    Event e;
+    e.type = "queued";
+    e.data = {{"position", n}, {"eta_seconds", seconds_per_job_ * n}};
+    emit(job, std::move(e));
+  }
+}
+
+std::vector<LivePtr> Jobs::take(int most) {
+  std::vector<LivePtr> batch;
+  {
+    std::unique_lock lock(mutex_);
+    QueueEntry entry;
+    const auto ready = [&](const QueueEntry& e) {
+      const auto it = live_.find(e.id);
+      return it != live_.end() && !it->second->held;
+    };
+    wake_.wait(lock, [&] { return stopped_ || (!draining_ && queue_.pop(ready, entry)); });
+    if (stopped_) return {};
+    batch.push_back(live_.at(entry.id));
+    if (!batch[0]->task) {
+      int pictures = batch[0]->images;
+      const auto joins = [&](const QueueEntry& e) {
+        if (!ready(e)) return false;
+        const LiveJob& j = *live_.at(e.id);
+        return !j.task && pictures + j.images <= most && compatible(batch[0]->record.spec, j.record.spec);
+      };
+      while (pictures < most && queue_.pop(joins, entry)) {
+        batch.push_back(live_.at(entry.id));
+        pictures += batch.back()->images;
+      }
+      metrics_.batch(pictures);
+    }
+    for (const LivePtr& j : batch) {
+      j->record.status = Status::running;
+      j->record.started = now_seconds();
+      ++j->record.attempts;
+    }
+  }
+  for (const LivePtr& j : batch) {
+    if (j->task) continue;
+    metrics_.queue_wait(j->record.started - j->record.created);
+    if (auto r = store_.start(j->record.id, j->record.started); !r)
+      log_event(log::Level::error, r.error().message, trace_fields(j->record, "job-start-not-stored"));
+    Event e;
+    e.type = "running";
+    emit(j, std::move(e));
+  }
+  tell_positions();
+  return batch;
+}
+
+void Jobs::progress(const std::vector<LivePtr>& batch, const ProgressEvent& p) {
+  const double now = now_seconds();
+  if (p.stage == Stage::denoise && p.seconds_per_step > 0) metrics_.step(p.seconds_per_step);
+  for (const LivePtr& job : batch) {
+    Event e;
+    {
+      const std::lock_guard lock(mutex_);
+      const std::string stage(name(p.stage));
+      const bool new_stage = stage != job->stage;
+      job->stage = stage;
+      job->step = p.step;
+      job->steps = p.steps;
+      if (batch.size() == 1) {
+        job->image = p.image;
+        job->images = std::max(job->images, p.images);
+      }
+      if (p.seconds_per_step > 0) job->seconds_per_step = p.seconds_per_step;
+      if (job->listeners.empty()) continue;
+      const bool counts = new_stage || p.step == p.steps;
+      if (!counts && (events_.waiting() > kOutboxFull || (p.stage != Stage::denoise && now - job->last_event < 0.1)))
+        continue;
+      job->last_event = now;
+      e.type = new_stage ? "stage" : "step";
+      e.data = progress_json(*job);
+    }
+    emit(job, std::move(e));
+  }
+}
+
+void Jobs::preview(const LivePtr& job, int n, int step, const Image& image) {
+  if (events_.waiting() > kOutboxFull) return;
+  Event e;
+  e.type = "preview";
+  e.image = n;
+  e.data = {{"image", n}, {"step", step + 1}};
+  e.preview = std::make_shared<const Image>(image);
+  emit(job, std::move(e));
+}
+
+void Jobs::text(const LivePtr& job, const std::string& text) {
+  Event e;
+  e.type = "text";
+  e.data = {{"text", text}};
+  emit(job, std::move(e));
+}
+
+void Jobs::note(const LivePtr& job, const std::string& note) {
+  const std::lock_guard lock(mutex_);
+  if (std::find(job->notes.begin(), job->notes.end(), note) == job->notes.end()) job->notes.push_back(note);
+}
+
+void Jobs::image(const LivePtr& job, int n, const GeneratedImage& g, const std::string& model) {
+  events_.post([this, job, n, g, model] {
+    if (job->out) return;
+    const OutputOptions& o = job->record.spec.output;
+    ImageMetadata metadata = g.metadata;
+    auto settings = parse_json(metadata["danqing"], "settings");
+    Json s = settings ? *settings : Json::object();
+    s["index"] = n;  // of the job, not of the run that it shared
+    s["model"] = model;
+    metadata["danqing"] = dump_json(s);
+    auto bytes = encode_image(g.image, o.format, metadata, {o.quality});
+    auto thumb = thumbnail(g.image);
+    if (!bytes || !thumb) {
+      const std::lock_guard lock(mutex_);
+      job->notes.push_back((!bytes ? bytes : thumb).error().message);
+      return;
+    }
+    Picture p{job->record.id, 0, n, g.seed, g.image.width, g.image.height, bytes->size(), now_seconds(), model, s};
+    const auto written = store_.write_picture(job->record.id, n, *bytes, *thumb);
+    {
+      const std::lock_guard lock(mutex_);
+      if (!written) {
+        job->notes.push_back("the picture cannot be stored and will be gone soon: " + written.error().message);
+        if (unsaved_bytes_ + bytes->size() > kMaxUnsaved) unsaved_.clear(), unsaved_bytes_ = 0;
+        unsaved_bytes_ += bytes->size();
+        unsaved_[{job->record.id, n}] = std::move(*bytes);
+      }
+      job->pictures.push_back(p);
+    }
+    if (!written)
+      log_event(log::Level::error, written.error().message, trace_fields(job->record, "picture-not-stored"));
+    Event e;
+    e.type = "image";
+    e.data = {{"image", n}};
+    emit(job, std::move(e));
+  });
+}
+
+void Jobs::finish(const LivePtr& job, const std::optional<Error>& error, const Json& timing) {
+  events_.post([this, job, error, timing] {
+    if (!error) return close(job, Status::done, "", "", timing);
+    const char* code = error->code == ErrorCode::does_not_fit  ? "does_not_fit"
+                       : error->code == ErrorCode::device_lost ? "device_lost"
+                       : error->code == ErrorCode::usage       ? "invalid_value"
+                                                               : "failed";
+    close(job, Status::failed, code, error->message, timing);
+  });
+}
+
+void Jobs::task_finished(const LivePtr& job) {
+  const std::lock_guard lock(mutex_);
+  job->record.status = Status::done;
+  live_.erase(job->record.id);
+}
+
+void Jobs::put_back(const LivePtr& job) {
+  if (job->task || job->out) return;
+  (void)store_.requeue(job->record.id);
+}
+
+void Jobs::tick() {
+  std::vector<std::string> late;
+  const double now = now_seconds();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, j] : live_)
+      if (!j->task && j->deadline > 0 && now > j->deadline && !j->out) late.push_back(id);
+  }
+  for (const std::string& id : late) cancel(id, "deadline_exceeded", "[jobs] not done by its deadline");
+}
+
+void Jobs::drain() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+}
+
+void Jobs::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    stopped_ = true;
+  }
+  wake_.notify_all();
+  events_.stop();
+}
+
+size_t Jobs::queued() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.size();
+}
+
+size_t Jobs::running() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<size_t>(std::count_if(live_.begin(), live_.end(),
+                                           [](const auto& e) { return e.second->record.status == Status::running; }));
+}
+
+}  // namespace danqing::server

@@ -1,0 +1,168 @@
+#include "server/serve.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "base/try.h"
+#include "base/units.h"
+#include "server/api/app.h"
+#include "server/ops/ecs_log.h"
+#include "server/ops/notify.h"
+
+namespace danqing::server {
+namespace {
+
+bool is_loopback(const std::string& host) { return host.rfind("127.", 0) == 0 || host == "::1"; }
+
+log::Level level_of(const std::string& word) {
+  return word == "debug"     ? log::Level::debug
+         : word == "warning" ? log::Level::warning
+         : word == "error"   ? log::Level::error
+                             : log::Level::info;
+}
+
+/// A connection is a file descriptor: as many as we may have.
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/// Signals are taken by the main thread alone; threads made afterwards inherit the mask.
+sigset_t block_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int s : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, s);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), not the end
+  return set;
+}
+
+void ping_streams(App& app) {
+  const std::lock_guard lock(app.streams_mutex);
+  std::erase_if(app.streams, [](const std::weak_ptr<Exchange>& w) {
+    const ExchangePtr e = w.lock();
+    if (!e || e->closed()) return true;
+    e->write(": still here\n\n", true);
+    return false;
+  });
+}
+
+void reload_keys(App& app) {
+  if (app.config.api_key_file.empty()) return;
+  const auto r = app.keys.load(app.config.api_key_file);
+  if (r)
+    log_event(log::Level::info, "API keys reloaded", {{"event.action", "keys-reloaded"}});
+  else
+    log_event(log::Level::error, r.error().message + "; the old keys stay", {{"event.action", "keys-not-reloaded"}});
+}
+
+Result<void> expire(App& app) {
+  const double days = app.config.keep_days;
+  DQ_TRY(const uint64_t bytes, parse_bytes(app.config.keep_bytes));
+  if (days <= 0 && bytes == 0) return {};
+  const int gone = app.store->expire(days > 0 ? now_seconds() - days * 86400 : 0, bytes);
+  if (gone > 0)
+    log_event(log::Level::info, fmt::format("{} old pictures deleted", gone), {{"event.action", "retention"}});
+  return {};
+}
+
+/// Until SIGTERM or SIGINT.
+void watch(App& app, const sigset_t& signals) {
+  double watchdog = watchdog_seconds();
+  double next_ping = 0, next_expire = 0, next_sample = 0, next_watchdog = 0;
+  for (;;) {
+    const timespec second{0, 500'000'000};
+    const int signal = sigtimedwait(&signals, nullptr, &second);
+    if (signal == SIGTERM || signal == SIGINT) return;
+    if (signal == SIGHUP) reload_keys(app);
+    const double now = now_seconds();
+    app.jobs->tick();
+    if (now >= next_sample) app.monitor.sample(), next_sample = now + 2;
+    if (now >= next_ping) ping_streams(app), next_ping = now + 15;
+    if (now >= next_expire) (void)expire(app), next_expire = now + 60;
+    if (watchdog > 0 && now >= next_watchdog) notify("WATCHDOG=1"), next_watchdog = now + watchdog / 2;
+  }
+}
+
+/// The running job ends by itself if it does so in time; what waits is kept for the next start.
+int drain(App& app, const sigset_t& signals) {
+  app.stopping = true;
+  notify("STOPPING=1");
+  log_event(log::Level::info, "stopping: the running job may end", {{"event.action", "drain"}});
+  app.jobs->drain();
+  app.http->stop_listening();
+  const double until = now_seconds() + app.config.drain_seconds;
+  while ((app.worker->busy() || app.jobs->outbox() > 0) && now_seconds() < until) {
+    const timespec moment{0, 50'000'000};
+    const int again = sigtimedwait(&signals, nullptr, &moment);
+    if (again == SIGTERM || again == SIGINT) break;  // asked twice: at once
+  }
+  const bool cut = app.worker->busy();
+  app.worker->interrupt();
+  app.enhancer->stop();
+  app.jobs->stop();
+  app.worker->join();
+  app.pool->stop();
+  app.http->stop();
+  log_event(log::Level::info, "stopped", {{"event.action", "stopped"}});
+  return cut ? 1 : 0;
+}
+
+}  // namespace
+
+Result<int> serve(const Config& config) {
+  configure_log(config.log_format == "json", level_of(config.log_level));
+  App app;
+  app.config = config;
+  DQ_TRY(app.max_pixels, parse_bytes(config.max_pixels));
+  if (!config.api_key_file.empty()) DQ_CHECK(app.keys.load(config.api_key_file));
+  if (app.keys.open() && !is_loopback(config.host) && !config.allow_public)
+    return usage_error(
+        "[serve] {} can be reached from outside and there are no keys: give --api-key-file (danqing serve --new-key "
+        "NAME makes a key), or --allow-public",
+        config.host);
+  const sigset_t signals = block_signals();
+  raise_file_limit();
+  DQ_TRY(app.models, Models::open(config));
+  app.store = Store::open(config.data);
+  if (!app.store->problem().empty())
+    log_event(log::Level::error, app.store->problem(), {{"event.action", "storage-degraded"}});
+  app.jobs = std::make_unique<Jobs>(app.config, *app.store, app.metrics);
+  app.enhancer = std::make_unique<Enhancer>(app.config, *app.models, *app.jobs);
+  app.worker = std::make_unique<Worker>(app.config, *app.models, *app.jobs, *app.enhancer);
+  app.pool = std::make_unique<TaskThreads>(config.http_threads);
+  add_native(app);
+  add_openai(app);
+  add_a1111(app);
+  add_operations(app);
+  add_page(app);
+  app.jobs->recover([&](const LivePtr& j) { app.enhancer->prepare(j); });
+  HttpLimits limits;
+  DQ_TRY(const uint64_t body, parse_bytes(config.max_body));
+  limits.body_bytes = static_cast<size_t>(body);
+  limits.idle_seconds = config.idle_seconds;
+  limits.body_seconds = config.body_seconds;
+  limits.write_seconds = config.write_seconds;
+  limits.connections = config.max_connections;
+  app.monitor.sample();
+  DQ_TRY(app.http, HttpServer::start(config.host, static_cast<uint16_t>(config.port), limits,
+                                     [&app](ExchangePtr e) { dispatch(app, e); }));
+  app.worker->start();
+  const std::string host = config.host.find(':') == std::string::npos ? config.host : "[" + config.host + "]";
+  std::printf("http://%s:%d\n", host.c_str(), app.http->port());
+  std::fflush(stdout);
+  log_event(log::Level::info, fmt::format("listening on {}:{}", config.host, app.http->port()),
+            {{"event.action", "started"}, {"server.port", app.http->port()}});
+  notify("READY=1");
+  watch(app, signals);
+  return drain(app, signals);
+}
+
+}  // namespace danqing::server

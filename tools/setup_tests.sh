@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Makes .deps/test-venv with what only some of the server's tests use (tools/packages/pypi-test.txt). Never fails: without
+# the network, or with DANQING_NO_TEST_VENV set, those tests are skipped and say so.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+[ -n "${DANQING_NO_TEST_VENV:-}" ] && exit 0
+list=$(grep -vE '^\s*(#|$)' tools/packages/pypi-test.txt)
+stamp=.deps/test-venv/requirements
+[ "$(cat "$stamp" 2>/dev/null)" = "$list" ] && exit 0
+echo "setup: test tools (openai, schemathesis, playwright) into .deps/test-venv"
+rm -rf .deps/test-venv
+if python3 -m venv .deps/test-venv >/dev/null 2>&1 &&
+   timeout 240 .deps/test-venv/bin/pip install --quiet --disable-pip-version-check $list; then
+  echo "$list" > "$stamp"
+else
+  rm -rf .deps/test-venv
+  echo "setup: the test tools cannot be installed here; the tests that use them will be skipped"
+fi
+exit 0
