@@ -14,14 +14,17 @@ enum class Made : int32_t {
   doubled,             ///< src 0, each pixel as 2x2
   conv,                ///< src: picture, kernel, then bias, statistics, residual as the flags say
   pointwise,           ///< any function of single values
+  row_norm,  ///< src 0 normalised along its rows (RMS if kRms, else layer norm), then src: weight, bias as the flags
+             ///< say
 };
 
 /// Lies in the part of op_params that ggml's custom operations leave free.
 struct Note {
-  static constexpr int32_t kSilu = 1, kBias = 2, kNorm = 4, kResidual = 8, kDoubled = 16;
+  static constexpr int32_t kSilu = 1, kBias = 2, kNorm = 4, kResidual = 8, kDoubled = 16, kWeight = 32, kRms = 64;
   Made made = Made::other;
   int32_t flags = 0;
   int32_t stride = 1, left = 0, right = 0, top = 0, bottom = 0;
+  float eps = 0;
   int32_t reusable = 0;  ///< bit i: the result may be written over src i
   bool has(int32_t flag) const { return (flags & flag) != 0; }
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "device/kernels/activation.h"
+#include "device/kernels/channels_last_nodes.h"
 
 namespace danqing::kernels {
 namespace {
@@ -86,61 +87,82 @@ void rotate_adjacent(const float* x, const float* c, const float* s, int64_t d, 
   }
 }
 
+/// Bit 0 of Note::reusable where a result may be written over x: it lies as the result does.
+int32_t over(const ggml_tensor* x) { return ggml_is_contiguous(x) ? 1 : 0; }
+
+/// What follows a row's normalisation; null where there is none.
+struct RowParts {
+  ggml_tensor *weight, *bias, *scale, *shift;
+};
+
+/// (x - mean) / sqrt(var + eps) or x / sqrt(mean(x^2) + eps), times weight, plus bias, times (1 + scale), plus shift.
+ggml_tensor* norm(Graph& g, ggml_tensor* x, const RowParts& parts, Note n) {
+  x = dense_rows(g, x);
+  std::vector<ggml_tensor*> inputs{x};
+  RowParts at{};  // only whether they are there
+  for (auto part : {&RowParts::weight, &RowParts::bias, &RowParts::scale, &RowParts::shift})
+    if ((at.*part = parts.*part)) inputs.push_back(parts.*part);
+  if (parts.weight) n.flags |= Note::kWeight;
+  if (parts.bias) n.flags |= Note::kBias;
+  n.made = parts.scale ? Made::pointwise : Made::row_norm;
+  n.reusable = over(x);
+  ggml_tensor* y = op(g, parts.scale ? "norm_modulate" : "norm", sizes(x), inputs, 0, [at, n](const OpRun& r) {
+    int next = 0;
+    const ggml_tensor* in = r.out->src[next++];
+    const auto* w = at.weight ? static_cast<const float*>(r.out->src[next++]->data) : nullptr;
+    const auto* b = at.bias ? static_cast<const float*>(r.out->src[next++]->data) : nullptr;
+    const ggml_tensor* s = at.scale ? r.out->src[next++] : nullptr;
+    const ggml_tensor* t = at.shift ? r.out->src[next] : nullptr;
+    const int64_t width = in->ne[0];
+    const auto size = static_cast<double>(width);
+    for_rows(r.pool, in, [&](int64_t i1, int64_t i2, int64_t i3) {
+      const float* from = row(in, i1, i2, i3);
+      float* to = row(r.out, i1, i2, i3);
+      const bool rms = n.has(Note::kRms);
+      const float mean = rms ? 0.0f : static_cast<float>(sum(from, width) / size);
+      const double squares = rms ? sum_squares(from, width) : sum_squared_differences(from, mean, width);
+      normalise(from, mean, 1.0f / std::sqrt(static_cast<float>(squares / size) + n.eps), w, b, width, to);
+      if (s) kernels::modulate(to, row(s, i1, i2, i3), t ? row(t, i1, i2, i3) : nullptr, width, to);
+    });
+  });
+  return set_note(y, n);
+}
+
 }  // namespace
 
 ggml_tensor* rms_norm(Graph& g, ggml_tensor* x, ggml_tensor* weight, float eps) {
-  x = dense_rows(g, x);
-  std::vector<ggml_tensor*> inputs{x};
-  if (weight) inputs.push_back(weight);
-  return op(g, "rms_norm", sizes(x), inputs, 0, [eps, has_weight = weight != nullptr](const OpRun& r) {
-    const ggml_tensor* in = r.out->src[0];
-    const float* w = has_weight ? static_cast<const float*>(r.out->src[1]->data) : nullptr;
-    const int64_t n = in->ne[0];
-    for_rows(r.pool, in, [&](int64_t i1, int64_t i2, int64_t i3) {
-      const float* from = row(in, i1, i2, i3);
-      const auto mean = static_cast<float>(sum_squares(from, n) / static_cast<double>(n));
-      normalise(from, 0.0f, 1.0f / std::sqrt(mean + eps), w, nullptr, n, row(r.out, i1, i2, i3));
-    });
-  });
+  return norm(g, x, {weight, nullptr, nullptr, nullptr}, {.flags = Note::kRms, .eps = eps});
 }
 
 ggml_tensor* layer_norm(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias, float eps) {
-  x = dense_rows(g, x);
-  std::vector<ggml_tensor*> inputs{x};
-  if (weight) inputs.push_back(weight);
-  if (bias) inputs.push_back(bias);
-  return op(g, "layer_norm", sizes(x), inputs, 0,
-            [eps, has_weight = weight != nullptr, has_bias = bias != nullptr](const OpRun& r) {
-              const ggml_tensor* in = r.out->src[0];
-              const float* w = has_weight ? static_cast<const float*>(r.out->src[1]->data) : nullptr;
-              const float* b = has_bias ? static_cast<const float*>(r.out->src[has_weight ? 2 : 1]->data) : nullptr;
-              const int64_t n = in->ne[0];
-              for_rows(r.pool, in, [&](int64_t i1, int64_t i2, int64_t i3) {
-                const float* from = row(in, i1, i2, i3);
-                const auto mean = static_cast<float>(sum(from, n) / static_cast<double>(n));
-                const auto var = static_cast<float>(sum_squared_differences(from, mean, n) / static_cast<double>(n));
-                normalise(from, mean, 1.0f / std::sqrt(var + eps), w, b, n, row(r.out, i1, i2, i3));
-              });
-            });
+  return norm(g, x, {weight, bias, nullptr, nullptr}, {.eps = eps});
 }
 
 ggml_tensor* modulate(Graph& g, ggml_tensor* x, ggml_tensor* scale, ggml_tensor* shift) {
-  x = dense_rows(g, x);
   scale = dense_rows(g, scale);
+  if (shift) shift = dense_rows(g, shift);
+  if (const Note n = note(x); n.made == Made::row_norm) {  // both in one pass
+    int next = 1;
+    ggml_tensor* weight = n.has(Note::kWeight) ? x->src[next++] : nullptr;
+    ggml_tensor* bias = n.has(Note::kBias) ? x->src[next] : nullptr;
+    return norm(g, x->src[0], {weight, bias, scale, shift}, {.flags = n.flags & Note::kRms, .eps = n.eps});
+  }
+  x = dense_rows(g, x);
   std::vector<ggml_tensor*> inputs{x, scale};
-  if (shift) inputs.push_back(shift = dense_rows(g, shift));
-  return op(g, "modulate", sizes(x), inputs, 0, [has_shift = shift != nullptr](const OpRun& r) {
+  if (shift) inputs.push_back(shift);
+  ggml_tensor* y = op(g, "modulate", sizes(x), inputs, 0, [has_shift = shift != nullptr](const OpRun& r) {
     const ggml_tensor *in = r.out->src[0], *s = r.out->src[1], *t = has_shift ? r.out->src[2] : nullptr;
     for_rows(r.pool, in, [&](int64_t i1, int64_t i2, int64_t i3) {
       kernels::modulate(row(in, i1, i2, i3), row(s, i1, i2, i3), t ? row(t, i1, i2, i3) : nullptr, in->ne[0],
                         row(r.out, i1, i2, i3));
     });
   });
+  return set_note(y, {.made = Made::pointwise, .reusable = over(x)});
 }
 
 ggml_tensor* unary(Graph& g, ggml_tensor* x, Unary f) {
   x = dense_rows(g, x);
-  return op(g, "unary", sizes(x), {x}, 0, [f](const OpRun& r) {
+  ggml_tensor* y = op(g, "unary", sizes(x), {x}, 0, [f](const OpRun& r) {
     const ggml_tensor* in = r.out->src[0];
     auto* out = static_cast<float*>(r.out->data);
     if (ggml_is_contiguous(in)) {
@@ -152,22 +174,24 @@ ggml_tensor* unary(Graph& g, ggml_tensor* x, Unary f) {
       apply(f, row(in, i1, i2, i3), in->ne[0], row(r.out, i1, i2, i3));
     });
   });
+  return set_note(y, {.made = Made::pointwise, .reusable = over(x)});
 }
 
 ggml_tensor* scale(Graph& g, ggml_tensor* x, float s) {
   x = dense_rows(g, x);
-  return op(g, "scale", sizes(x), {x}, 0, [s](const OpRun& r) {
+  ggml_tensor* y = op(g, "scale", sizes(x), {x}, 0, [s](const OpRun& r) {
     const ggml_tensor* in = r.out->src[0];
     for_rows(r.pool, in, [&](int64_t i1, int64_t i2, int64_t i3) {
       kernels::scale(row(in, i1, i2, i3), s, in->ne[0], row(r.out, i1, i2, i3));
     });
   });
+  return set_note(y, {.made = Made::pointwise, .reusable = over(x)});
 }
 
 ggml_tensor* binary(Graph& g, ggml_tensor* a, ggml_tensor* b, Binary f) {
   a = dense_rows(g, a);
   b = dense_rows(g, b);
-  return op(g, "binary", sizes(a), {a, b}, 0, [f](const OpRun& r) {
+  ggml_tensor* result = op(g, "binary", sizes(a), {a, b}, 0, [f](const OpRun& r) {
     const ggml_tensor *p = r.out->src[0], *q = r.out->src[1];
     auto* out = static_cast<float*>(r.out->data);
     if (flat(p, q)) {
@@ -179,6 +203,7 @@ ggml_tensor* binary(Graph& g, ggml_tensor* a, ggml_tensor* b, Binary f) {
       apply_repeated(f, row(p, i1, i2, i3), row(q, i1, i2, i3), p->ne[0], q->ne[0], row(r.out, i1, i2, i3));
     });
   });
+  return set_note(result, {.made = Made::pointwise, .reusable = over(a)});
 }
 
 ggml_tensor* rope(Graph& g, ggml_tensor* x, ggml_tensor* cos, ggml_tensor* sin, bool adjacent) {
