@@ -85,6 +85,7 @@ int main(int argc, char** argv) {
     add_verify(app, command);
     add_bench(app, command);
     add_serve(app, command);
+    add_convert(app, command);
     refuse_empty_numbers(app);
     for (CLI::App* c : app.get_subcommands({})) c->fallthrough();  // --verbose after the command too
     try {
