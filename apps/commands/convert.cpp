@@ -33,7 +33,7 @@ class Progress {
   void show(uint64_t done, uint64_t total, const std::string& tensor) {
     const double share = total ? static_cast<double>(done) / static_cast<double>(total) : 1;
     if (mode_ == ProgressView::Mode::silent || static_cast<int>(share * 1000) == last_) return;
-    const bool tenth = static_cast<int>(share * 10) != last_ / 100;
+    const bool tenth = last_ < 0 || static_cast<int>(share * 10) != last_ / 100;
     last_ = static_cast<int>(share * 1000);
     if (mode_ == ProgressView::Mode::bar) {
       std::fprintf(stderr, "\r\033[K%s %3.0f%% %s", bar_text(share, 24).c_str(), share * 100,

@@ -19,9 +19,9 @@ std::vector<std::byte> bytes_of(const std::vector<float>& v, DType t, int64_t ro
   return out;
 }
 
-std::vector<float> wave(size_t n) {
-  std::vector<float> v(n);
-  for (size_t i = 0; i < n; ++i) v[i] = std::sin(0.37f * static_cast<float>(i));
+std::vector<float> wave(int64_t n) {
+  std::vector<float> v(static_cast<size_t>(n));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = std::sin(0.37f * static_cast<float>(i));
   return v;
 }
 
@@ -142,6 +142,19 @@ TEST(Convert, ErrorIsMeasured) {
   DQ_ASSERT_OK(const float top, largest_value(v, 2));
   EXPECT_EQ(top, *std::max_element(values.begin(), values.end(),
                                    [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
+}
+
+TEST(Convert, ManyPiecesInOrderOnAnyNumberOfThreads) {
+  const int64_t row = 1024, count = row * 2600;  // two pieces and a half
+  const std::vector<float> values = wave(count);
+  const auto data = bytes_of(values, DType::f32, row);
+  const StoredValues v(DType::f32, data, count, row);
+  Deviation one, three;
+  EXPECT_EQ(converted(v, DType::q8_0, {.threads = 1, .deviation = &one}),
+            converted(v, DType::q8_0, {.threads = 3, .deviation = &three}));
+  EXPECT_EQ(converted(v, DType::q8_0), bytes_of(values, DType::q8_0, row));
+  EXPECT_EQ(one.error, three.error);  // summed in order
+  EXPECT_EQ(one.largest, three.largest);
 }
 
 TEST(Convert, WhatCannotBe) {
