@@ -61,7 +61,11 @@ struct GenerateRequest {
   std::vector<std::string> negative_prompts;  ///< none (= empty string), one for all, or one a prompt
   int width = 0, height = 0;                  ///< pixels, multiples of ModelInfo::size_multiple; 0 = default
   std::optional<int> num_inference_steps;     ///< 0 is allowed: decodes the noise
-  std::optional<float> guidance_scale;        ///< > 1 is active (ERNIE-Image)
+  std::optional<float> guidance_scale;        ///< active above 1 (ERNIE-Image) or above 0 (Z-Image)
+  /// Z-Image only. A guided prediction is scaled down to at most this many times the unguided one's norm; 0 = off.
+  std::optional<float> cfg_normalization;
+  /// Z-Image only, 0 to 1. Steps run without guidance from where 1 - sigma exceeds this; 1 = never.
+  std::optional<float> cfg_truncation;
   std::optional<float> shift;                 ///< overrides the scheduler's
   std::string sampler = "euler";              ///< "euler" (as diffusers) or "heun"
   int images_per_prompt = 1;                  ///< pictures of one prompt are neighbours: p0 p0 p1 p1
@@ -71,10 +75,10 @@ struct GenerateRequest {
   int batch_size = 0;       ///< pictures denoised together; 0 = chosen by the device
   EnhancerMode enhancer = EnhancerMode::automatic;
   EnhanceOptions enhance;
-  /// Start noise instead of seeds: [B, 128, H/16, W/16] f32, row-major. Empty = drawn.
   /// Already enhanced prompts, one a prompt: drawn in place of `prompts` and recorded as the enhancer's work, which then
   /// does not run. Empty = none.
   std::vector<std::string> revised_prompts;
+  /// Start noise instead of seeds: [B, 128, H/16, W/16] (Z-Image: [B, 16, H/8, W/8]) f32, row-major. Empty = drawn.
   std::vector<float> latents;
 };
 

@@ -41,6 +41,7 @@ struct ModelInfo {
   std::vector<ComponentInfo> components;
   ModelDefaults defaults;
   int size_multiple = 16;  ///< width and height must be multiples of this
+  int max_side = 16384;    ///< and at most this
   bool has_prompt_enhancer = false;
 };
 

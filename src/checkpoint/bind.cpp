@@ -42,10 +42,11 @@ class Renamer {
   std::vector<NameMap::Alias> aliases_;
 };
 
-// [O, C, 1, 1] and [O, C] are the same numbers in the same order.
+// [O, C, 1, 1] and [O, C] are the same numbers in the same order; so are [1, C] and [C].
 bool same_shape(const Shape& a, const Shape& b) {
   const auto squeezed = [](Shape s) {
     if (s.size() == 4 && s[2] == 1 && s[3] == 1) s.resize(2);
+    if (s.size() == 2 && s[0] == 1) s.erase(s.begin());
     return s;
   };
   return squeezed(a) == squeezed(b);

@@ -19,7 +19,7 @@ enum class WeightUse {
 /// One expected tensor under our own name (= the diffusers/transformers name without prefixes).
 struct TensorSpec {
   std::string name;
-  Shape shape;  ///< exact; [1x1 kernels may be stored as 2-D matrices and the reverse]
+  Shape shape;  ///< exact; [1x1 kernels may be stored as 2-D matrices, one row as a vector, and the reverse]
   WeightUse use = WeightUse::matrix;
   bool optional = false;
 };

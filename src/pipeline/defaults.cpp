@@ -61,27 +61,20 @@ Result<void> read_defaults_file(const std::filesystem::path& path, ModelDefaults
 
 }  // namespace
 
-FlowMatchConfig ernie_image_scheduler() {
-  FlowMatchConfig c;
-  c.shift = 4.0;
-  return c;
+bool named_turbo(const Checkpoint& checkpoint) {
+  return lower(model_name(checkpoint)).find("turbo") != std::string::npos;
 }
 
-Result<ModelInfo> describe_model(const Checkpoint& checkpoint, const FlowMatchConfig& scheduler, int size_multiple) {
+Result<ModelInfo> describe_model(const Checkpoint& checkpoint, const FlowMatchConfig& scheduler,
+                                 const ModelDefaults& kind) {
   ModelInfo info;
   info.name = model_name(checkpoint);
   info.pipeline_class = checkpoint.pipeline_class;
-  info.size_multiple = size_multiple;
   for (const auto& [role, files] : checkpoint.components) info.components.push_back(describe(files));
   info.has_prompt_enhancer = checkpoint.find("pe") != nullptr;
 
   ModelDefaults& d = info.defaults;
-  const bool turbo = lower(info.name).find("turbo") != std::string::npos;
-  d.num_inference_steps = turbo ? 8 : 50;
-  d.guidance_scale = turbo ? 1.0f : 4.0f;
-  d.prompt_enhancer = info.has_prompt_enhancer;  // the reference pipeline's use_pe is on by default
-  d.suggested_sizes = {{1024, 1024}, {848, 1264}, {1264, 848}, {768, 1376}, {1376, 768}, {896, 1200}, {1200, 896}};
-  d.source = turbo ? "ERNIE-Image-Turbo" : "ERNIE-Image";
+  d = kind;
   const std::filesystem::path file = checkpoint.root / "danqing.json";
   std::error_code ignored;
   if (!checkpoint.root.empty() && std::filesystem::is_regular_file(file, ignored))

@@ -6,11 +6,12 @@
 
 namespace danqing {
 
-/// Scheduler of ERNIE-Image for files that carry none: static shift 4 (the published scheduler_config.json).
-FlowMatchConfig ernie_image_scheduler();
+/// "turbo" in the directory's or file's name: the distilled model.
+bool named_turbo(const Checkpoint& checkpoint);
 
-/// ModelInfo from headers and configs. Defaults: danqing.json beside model_index.json, then the kind ("turbo" in the
-/// directory's or file's name means the distilled model). Error for a danqing.json with wrong fields.
-Result<ModelInfo> describe_model(const Checkpoint& checkpoint, const FlowMatchConfig& scheduler, int size_multiple);
+/// ModelInfo from headers and configs. Defaults: danqing.json beside model_index.json, then `kind`, what the family
+/// knows about this kind of model. Error for a danqing.json with wrong fields.
+Result<ModelInfo> describe_model(const Checkpoint& checkpoint, const FlowMatchConfig& scheduler,
+                                 const ModelDefaults& kind);
 
 }  // namespace danqing

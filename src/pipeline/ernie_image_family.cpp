@@ -14,6 +14,24 @@
 namespace danqing {
 namespace {
 
+/// For files that carry no scheduler_config.json: the published one.
+FlowMatchConfig published_scheduler() {
+  FlowMatchConfig c;
+  c.shift = 4.0;
+  return c;
+}
+
+ModelDefaults kind_defaults(const Checkpoint& checkpoint) {
+  const bool turbo = named_turbo(checkpoint);
+  ModelDefaults d;
+  d.num_inference_steps = turbo ? 8 : 50;
+  d.guidance_scale = turbo ? 1.0f : 4.0f;
+  d.prompt_enhancer = checkpoint.find("pe") != nullptr;  // the reference pipeline's use_pe is on by default
+  d.suggested_sizes = {{1024, 1024}, {848, 1264}, {1264, 848}, {768, 1376}, {1376, 768}, {896, 1200}, {1200, 896}};
+  d.source = turbo ? "ERNIE-Image-Turbo" : "ERNIE-Image";
+  return d;
+}
+
 class ErnieImageFamily final : public ModelFamily {
  public:
   explicit ErnieImageFamily(FamilyContext context) : ctx_(std::move(context)) {}
@@ -44,9 +62,10 @@ class ErnieImageFamily final : public ModelFamily {
                        transformer_config_.in_channels, vae_config_.latent_channels, patch);
     DQ_TRY(scheduler_, ctx_.checkpoint.scheduler
                            ? FlowMatchConfig::parse(*ctx_.checkpoint.scheduler, "scheduler_config.json")
-                           : Result<FlowMatchConfig>(ernie_image_scheduler()));
+                           : Result<FlowMatchConfig>(published_scheduler()));
     pixels_per_latent_ = vae_config_.scale() * vae_config_.patch_size[0];
-    DQ_TRY(info_, describe_model(ctx_.checkpoint, scheduler_, static_cast<int>(pixels_per_latent_)));
+    DQ_TRY(info_, describe_model(ctx_.checkpoint, scheduler_, kind_defaults(ctx_.checkpoint)));
+    info_.size_multiple = static_cast<int>(pixels_per_latent_);
     if (info_.has_prompt_enhancer && ctx_.checkpoint.pe_tokenizer.empty()) info_.has_prompt_enhancer = false;
     DQ_TRY(tokenizer_, Tokenizer::load(ctx_.checkpoint.tokenizer));
     return {};
@@ -83,7 +102,7 @@ class ErnieImageFamily final : public ModelFamily {
   }
 
   Result<Tensor> predict(const Tensor& latents, float sigma, std::span<const Tensor> cond,
-                         std::span<const Tensor> uncond, float guidance_scale, const StageControl& control) override {
+                         std::span<const Tensor> uncond, const Guidance& guidance, const StageControl& control) override {
     if (!transformer_) {
       const ComponentFiles& files = *ctx_.checkpoint.find("transformer");
       DQ_TRY(transformer_, ernie_image::Transformer::load(ctx_.device, files, weight_policy(files, ctx_.compute_type),
@@ -107,7 +126,7 @@ class ErnieImageFamily final : public ModelFamily {
     Tensor guided(latents.shape);
     const auto half = static_cast<size_t>(latents.count());
     const std::span<const float> all(out.data);
-    guide(all.first(half), all.last(half), guidance_scale, guided.data, type);
+    guide(all.first(half), all.last(half), guidance.scale, guided.data, type);
     return guided;
   }
 

@@ -32,6 +32,13 @@ struct StageControl {
   std::function<void(const std::string&)> note;  ///< something the user should know (a prompt that was cut)
 };
 
+/// How strongly the prompt steers.
+struct Guidance {
+  float scale = 0;
+  float normalization = 0;  ///< see GenerateRequest::cfg_normalization
+  float truncation = 1;     ///< see GenerateRequest::cfg_truncation
+};
+
 class ModelFamily {
  public:
   virtual ~ModelFamily() = default;
@@ -47,12 +54,14 @@ class ModelFamily {
   /// Number of image tokens, for dynamic shifting.
   virtual int64_t image_seq_len(int width, int height) const = 0;
   virtual bool guidance_active(float guidance_scale) const = 0;
+  virtual bool limits_guidance() const { return false; }  ///< heeds normalization and truncation
+  virtual int min_steps() const { return 0; }             ///< with 0, no steps decode the noise
 
   /// Features of one prompt [T, width]; the same text gives the same features (cached by the caller).
   virtual Result<Tensor> encode_prompt(const std::string& prompt, const StageControl& control) = 0;
   /// Guided prediction. latents [B, C, h, w]; cond and uncond hold B features each, uncond is empty without guidance.
   virtual Result<Tensor> predict(const Tensor& latents, float sigma, std::span<const Tensor> cond,
-                                 std::span<const Tensor> uncond, float guidance_scale, const StageControl& control) = 0;
+                                 std::span<const Tensor> uncond, const Guidance& guidance, const StageControl& control) = 0;
   /// Latents [1, C, h, w] as the VAE's decoder takes them [1, channels, H/8, W/8], for previews. An empty tensor: this
   /// family has none. May load the VAE.
   virtual Result<Tensor> vae_latents(const Tensor& latents, const StageControl& control) {

@@ -178,11 +178,12 @@ class Generation {
     e.steps = s_.steps;
     e.image = first;
     if (s_.steps > 0) report(e);
+    const Guidance guidance{s_.guidance_scale, s_.cfg_normalization, s_.cfg_truncation};
     SamplerCallbacks callbacks;
     callbacks.predict = [&](std::span<const float> x, float sigma) -> Result<std::vector<float>> {
       if (cancelled()) return fail(ErrorCode::cancelled, "[denoise] stopped at step {} of {}", e.step, s_.steps);
       const Tensor in(latents.shape, std::vector<float>(x.begin(), x.end()));
-      DQ_TRY(Tensor out, family_.predict(in, sigma, cond, uncond, s_.guidance_scale,
+      DQ_TRY(Tensor out, family_.predict(in, sigma, cond, uncond, guidance,
                                          stage(fmt::format("{}step.{}.", group, e.step))));
       DQ_CHECK(show_preview(in, sigma, out, first, e.step));
       return std::move(out.data);

@@ -50,6 +50,8 @@ ImageMetadata make_metadata(const GeneratedImage& image, const Settings& s, cons
   j["height"] = s.height;
   j["num_inference_steps"] = s.steps;
   j["guidance_scale"] = s.guidance_scale;
+  if (s.cfg_normalization > 0) j["cfg_normalization"] = s.cfg_normalization;
+  if (s.cfg_truncation < 1) j["cfg_truncation"] = s.cfg_truncation;
   j["shift"] = s.shift;
   j["sampler"] = std::string(name(s.sampler));
   j["seed"] = image.seed;

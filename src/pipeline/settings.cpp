@@ -14,13 +14,13 @@ namespace {
 constexpr int kMaxSteps = 1000;
 constexpr float kMaxGuidance = 1000.0f;
 
-Result<void> check_side(const char* what, int value, int multiple) {
-  if (value >= multiple && value <= kMaxSide && value % multiple == 0) return {};
+Result<void> check_side(const char* what, int value, int multiple, int most) {
+  if (value >= multiple && value <= most && value % multiple == 0) return {};
   const int below = std::max(multiple, value / multiple * multiple);
-  if (value > 0 && value <= kMaxSide)
+  if (value > 0 && value <= most)
     return usage_error("[size] {} expected a multiple of {}, got {} (nearest: {} or {})", what, multiple, value, below,
                        below + multiple);
-  return usage_error("[size] {} expected a multiple of {} from {} to {}, got {}", what, multiple, multiple, kMaxSide,
+  return usage_error("[size] {} expected a multiple of {} from {} to {}, got {}", what, multiple, multiple, most,
                      value);
 }
 
@@ -57,6 +57,22 @@ Result<std::vector<uint64_t>> resolve_seeds(const GenerateRequest& r, int images
   return seeds;
 }
 
+Result<void> resolve_guidance_limits(const GenerateRequest& r, const ModelFamily& family, Settings& s) {
+  s.cfg_normalization = r.cfg_normalization.value_or(0.0f);
+  s.cfg_truncation = r.cfg_truncation.value_or(1.0f);
+  if (!(s.cfg_normalization >= 0) || s.cfg_normalization > kMaxGuidance)
+    return usage_error("[cfg_normalization] expected a number from 0 (off) to {:g}, got {}", kMaxGuidance,
+                       s.cfg_normalization);
+  if (!(s.cfg_truncation >= 0) || s.cfg_truncation > 1)
+    return usage_error("[cfg_truncation] expected a number from 0 to 1 (never), got {}", s.cfg_truncation);
+  const bool given = r.cfg_normalization || r.cfg_truncation;
+  if (given && !family.limits_guidance())
+    s.notes.push_back("cfg_normalization and cfg_truncation have no effect on this model");
+  else if (given && !s.guided)
+    s.notes.push_back("cfg_normalization and cfg_truncation have no effect without guidance");
+  return {};
+}
+
 void add_notes(const GenerateRequest& r, const ModelInfo& info, Settings& s) {
   bool has_negative = false;
   for (const std::string& n : s.negative_prompts) has_negative |= !n.empty();
@@ -87,15 +103,18 @@ Result<Settings> resolve(const GenerateRequest& r, const ModelFamily& family, bo
   DQ_CHECK(check_prompts(r));
   s.width = r.width ? r.width : info.defaults.width;
   s.height = r.height ? r.height : info.defaults.height;
-  DQ_CHECK(check_side("width", s.width, info.size_multiple));
-  DQ_CHECK(check_side("height", s.height, info.size_multiple));
+  const int most = std::min(kMaxSide, info.max_side);
+  DQ_CHECK(check_side("width", s.width, info.size_multiple, most));
+  DQ_CHECK(check_side("height", s.height, info.size_multiple, most));
   s.steps = r.num_inference_steps.value_or(info.defaults.num_inference_steps);
-  if (s.steps < 0 || s.steps > kMaxSteps) return usage_error("[steps] expected 0 to {}, got {}", kMaxSteps, s.steps);
+  if (s.steps < family.min_steps() || s.steps > kMaxSteps)
+    return usage_error("[steps] expected {} to {}, got {}", family.min_steps(), kMaxSteps, s.steps);
   s.guidance_scale = r.guidance_scale.value_or(info.defaults.guidance_scale);
   if (!std::isfinite(s.guidance_scale) || std::fabs(s.guidance_scale) > kMaxGuidance)
     return usage_error("[guidance] expected a number from {:g} to {:g}, got {}", -kMaxGuidance, kMaxGuidance,
                        s.guidance_scale);
   s.guided = family.guidance_active(s.guidance_scale);
+  DQ_CHECK(resolve_guidance_limits(r, family, s));
   s.scheduler = family.scheduler();
   if (r.shift) {
     if (!(*r.shift >= 1e-3f) || *r.shift > 100)

@@ -10,7 +10,7 @@ namespace danqing {
 
 struct Settings {
   int width = 0, height = 0, steps = 0;
-  float guidance_scale = 0;
+  float guidance_scale = 0, cfg_normalization = 0, cfg_truncation = 1;
   bool guided = false;  ///< guidance is active: two passes a step
   float shift = 0;
   FlowMatchConfig scheduler;  ///< with the shift of this request

@@ -36,7 +36,7 @@ class FakeFamily final : public ModelFamily {
   }
   /// Prediction = latents - mean feature / 100: latents flow towards a value that the prompt decides.
   Result<Tensor> predict(const Tensor& latents, float, std::span<const Tensor> cond, std::span<const Tensor> uncond,
-                         float guidance_scale, const StageControl& control) override {
+                         const Guidance& guidance, const StageControl& control) override {
     ++predictions;
     batches.push_back(latents.size(0));
     if (control.cancelled && control.cancelled()) return Error{ErrorCode::cancelled, "[fake] stopped"};
@@ -46,7 +46,7 @@ class FakeFamily final : public ModelFamily {
     for (int64_t b = 0; b < latents.size(0); ++b) {
       const auto i = static_cast<size_t>(b);
       float target = cond[i].data[0] / 100;
-      if (!uncond.empty()) target = uncond[i].data[0] / 100 + guidance_scale * (target - uncond[i].data[0] / 100);
+      if (!uncond.empty()) target = uncond[i].data[0] / 100 + guidance.scale * (target - uncond[i].data[0] / 100);
       for (int64_t k = 0; k < one; ++k) out.data[static_cast<size_t>(b * one + k)] -= target;
     }
     if (predictions == nan_at) out.data[0] = std::numeric_limits<float>::quiet_NaN();

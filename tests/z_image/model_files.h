@@ -22,10 +22,15 @@ inline constexpr double kF32 = 5e-6;
 inline const std::vector<std::string> kCases = {"pad_both",         "exact32",           "wide",     "batch2_same_pad",
                                                 "batch2_other_pad", "batch2_other_size", "long_text"};
 
-inline std::shared_ptr<Device> cpu() {
-  static const auto device = Device::open("cpu", {.threads = 1});
-  EXPECT_TRUE(device.ok());
-  return device.ok() ? *device : nullptr;
+inline std::shared_ptr<Device> cpu(CpuKernels kernels = CpuKernels::danqing) {
+  static std::map<CpuKernels, std::shared_ptr<Device>> devices;
+  std::shared_ptr<Device>& device = devices[kernels];
+  if (!device) {
+    auto opened = Device::open("cpu", {.threads = 1, .kernels = kernels});
+    EXPECT_TRUE(opened.ok());
+    if (opened.ok()) device = *opened;
+  }
+  return device;
 }
 
 inline ComponentFiles files_of(std::shared_ptr<const TensorSource> source, const std::filesystem::path& config = {}) {
@@ -43,8 +48,9 @@ inline std::shared_ptr<const TensorSource> tiny_source() {
   return source.ok() ? *source : nullptr;
 }
 
-inline std::unique_ptr<Transformer> load(const ComponentFiles& files, std::optional<DType> policy) {
-  auto model = Transformer::load(cpu(), files, WeightPolicy{policy});
+inline std::unique_ptr<Transformer> load(const ComponentFiles& files, std::optional<DType> policy,
+                                         CpuKernels kernels = CpuKernels::danqing) {
+  auto model = Transformer::load(cpu(kernels), files, WeightPolicy{policy});
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
   return model.ok() ? std::move(*model) : nullptr;
 }

@@ -1,6 +1,5 @@
 // config.json or tensor shapes -> Config.
 #include <algorithm>
-#include <optional>
 
 #include "base/try.h"
 #include "models/qwen3/qwen3.h"
@@ -47,19 +46,6 @@ Result<double> read_theta(const JsonObject& o) {
   return theta;
 }
 
-/// What stands before and after a tensor's part of the name, in the two ways of naming.
-struct Naming {
-  std::string prefix;
-  bool llama = false;
-};
-
-std::optional<Naming> naming_of(const TensorSource& source) {
-  for (const auto& [part, llama] : {std::pair{"embed_tokens.weight", false}, std::pair{"token_embd.weight", true}})
-    for (const TensorInfo& t : source.tensors())
-      if (t.name.ends_with(part)) return Naming{t.name.substr(0, t.name.size() - std::string_view(part).size()), llama};
-  return std::nullopt;
-}
-
 }  // namespace
 
 Result<Config> parse_config(const Json& json, const std::string& where) {
@@ -91,34 +77,33 @@ Result<Config> parse_config(const Json& json, const std::string& where) {
 
 Result<Config> infer_config(const TensorSource& source) {
   const std::string where = source.path().string();
-  const auto naming = naming_of(source);
-  if (!naming)
-    return bad_input("[text encoder] {}: expected config.json or a tensor named ...embed_tokens.weight, got neither",
-                     where);
-  const auto find = [&](const std::string& ours, const std::string& llama) {
-    return source.find(naming->prefix + (naming->llama ? llama : ours) + ".weight");
+  constexpr std::string_view table = "embed_tokens.weight";
+  const auto& all = source.tensors();
+  const auto embed = std::find_if(all.begin(), all.end(), [&](const TensorInfo& t) { return t.name.ends_with(table); });
+  if (embed == all.end())
+    return bad_input("[text encoder] {}: expected config.json or a tensor named ...{}, got neither", where, table);
+  const std::string prefix = embed->name.substr(0, embed->name.size() - table.size());
+  const auto layer = [&](int64_t i, std::string_view part) {
+    return source.find(prefix + mistral3::layer_tensor(i, part));
   };
-  const auto axis = [](const TensorInfo* t, size_t i) {
-    return t && t->shape.size() == i + 1 ? t->shape[i] : t && i == 0 && t->shape.size() == 2 ? t->shape[0] : 0;
-  };
-  const auto layer = [&](int64_t i, const char* ours, const char* llama) {
-    return find(fmt::format("layers.{}.{}", i, ours), fmt::format("blk.{}.{}", i, llama));
+  const auto rows = [&](std::string_view part) {
+    const TensorInfo* t = layer(0, part);
+    return t && !t->shape.empty() ? t->shape[0] : 0;
   };
   int64_t layers = 0;
-  while (layers < kMaxLayers && layer(layers, "input_layernorm", "attn_norm")) ++layers;
-  const TensorInfo* embed = find("embed_tokens", "token_embd");
-  const int64_t head_dim = axis(layer(0, "self_attn.q_norm", "attn_q_norm"), 0);
-  const auto heads = [&](const char* ours, const char* llama) {
-    const int64_t rows = axis(layer(0, ours, llama), 0);
-    return head_dim > 0 && rows % head_dim == 0 ? rows / head_dim : 0;
+  while (layers < kMaxLayers && layer(layers, "input_layernorm")) ++layers;
+  const bool matrix = embed->shape.size() == 2;
+  const int64_t head_dim = rows("self_attn.q_norm");
+  const auto heads = [&](std::string_view part) {
+    return head_dim > 0 && rows(part) % head_dim == 0 ? rows(part) / head_dim : 0;
   };
   const Json j = {{"model_type", "qwen3"},
-                  {"vocab_size", axis(embed, 0)},
-                  {"hidden_size", axis(embed, 1)},
-                  {"intermediate_size", axis(layer(0, "mlp.gate_proj", "ffn_gate"), 0)},
+                  {"vocab_size", matrix ? embed->shape[0] : 0},
+                  {"hidden_size", matrix ? embed->shape[1] : 0},
+                  {"intermediate_size", rows("mlp.gate_proj")},
                   {"num_hidden_layers", layers},
-                  {"num_attention_heads", heads("self_attn.q_proj", "attn_q")},
-                  {"num_key_value_heads", heads("self_attn.k_proj", "attn_k")},
+                  {"num_attention_heads", heads("self_attn.q_proj")},
+                  {"num_key_value_heads", heads("self_attn.k_proj")},
                   {"head_dim", head_dim},
                   {"rms_norm_eps", 1e-6},
                   {"max_position_embeddings", 40960},

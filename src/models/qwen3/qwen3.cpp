@@ -6,23 +6,10 @@ namespace danqing::qwen3 {
 
 const NameMap& name_map() {
   static const NameMap map{
-      .prefixes = {"model.", "", "text_encoder.", "text_encoders.", "qwen3_4b.transformer.model.",
-                   "text_encoders.qwen3_4b.transformer.model.", "language_model.", "model.language_model."},
-      .aliases = {{"blk.", "layers."},
-                  {"token_embd.", "embed_tokens."},
-                  {"attn_norm.", "input_layernorm."},
-                  {"attn_q.", "self_attn.q_proj."},
-                  {"attn_k.", "self_attn.k_proj."},
-                  {"attn_v.", "self_attn.v_proj."},
-                  {"attn_q_norm.", "self_attn.q_norm."},
-                  {"attn_k_norm.", "self_attn.k_norm."},
-                  {"attn_output.", "self_attn.o_proj."},
-                  {"ffn_norm.", "post_attention_layernorm."},
-                  {"ffn_gate.", "mlp.gate_proj."},
-                  {"ffn_up.", "mlp.up_proj."},
-                  {"ffn_down.", "mlp.down_proj."},
-                  {"output_norm.", "norm."}},
-      .ignored = {"lm_head.", "output.", "rope_freqs.", "logit_scale"},
+      .prefixes = {"model.", "", "text_encoder.", "text_encoders.qwen3_4b.transformer.model.",
+                   "qwen3_4b.transformer.model.", "language_model."},
+      .aliases = {},
+      .ignored = {"lm_head.", "logit_scale"},
   };
   return map;
 }

@@ -16,10 +16,10 @@ using TextEncoder = mistral3::TextEncoder;
 /// sliding windows, quantised checkpoints with scales).
 Result<Config> parse_config(const Json& json, const std::string& where);
 /// For a bare file without config.json: vocabulary, widths, layers and heads off the tensors' shapes, whatever their
-/// prefix, in the names of transformers or llama.cpp. The rest is what the released models have: eps 1e-6, theta 1e6,
+/// prefix. The rest is what the released models have: eps 1e-6, theta 1e6,
 /// 40960 positions. The file must hold all layers (features leave out the last one).
 Result<Config> infer_config(const TensorSource& source);
-/// Names in files: prefixes of exporters and of single-file checkpoints, and llama.cpp's names.
+/// Names in files: prefixes of exporters and of single-file checkpoints.
 const NameMap& name_map();
 /// The config of the files, from config.json or the tensors, with the names.
 Result<mistral3::Architecture> architecture_of(const ComponentFiles& files);

@@ -1,4 +1,4 @@
-// Patches and statistics of FLUX.2 latents, on the host.
+// Patches and statistics of FLUX.2 latents, the two constants of others, on the host.
 #include <cmath>
 
 #include "models/vae/vae.h"
@@ -57,6 +57,20 @@ Tensor denormalise(const Tensor& x, const std::vector<float>& mean, const std::v
 
 Tensor normalise(const Tensor& x, const std::vector<float>& mean, const std::vector<float>& std) {
   return per_channel(x, [&](float v, size_t c) { return (v - mean[c]) / std[c]; });
+}
+
+Tensor unscale(const Tensor& x, const Config& c, bool round_to_bf16) {
+  const auto factor = static_cast<float>(c.scaling_factor), shift = static_cast<float>(c.shift_factor);
+  Tensor out = x;
+  for (float& v : out.data)
+    v = round_to_bf16 ? round_bf16(round_bf16(round_bf16(v) / factor) + shift) : v / factor + shift;
+  return out;
+}
+
+Tensor scale(const Tensor& x, const Config& c) {
+  Tensor out = x;
+  for (float& v : out.data) v = (v - static_cast<float>(c.shift_factor)) * static_cast<float>(c.scaling_factor);
+  return out;
 }
 
 }  // namespace danqing::vae

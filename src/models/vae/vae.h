@@ -86,5 +86,8 @@ Tensor patchify(const Tensor& latents, const std::vector<int64_t>& patch_size);
 Tensor denormalise(const Tensor& latents, const std::vector<float>& mean, const std::vector<float>& std,
                    bool round_to_bf16 = false);
 Tensor normalise(const Tensor& latents, const std::vector<float>& mean, const std::vector<float>& std);
+/// AutoencoderKL: x / scaling_factor + shift_factor, as the decoder takes it; and (x - shift_factor) * scaling_factor.
+Tensor unscale(const Tensor& latents, const Config& c, bool round_to_bf16 = false);
+Tensor scale(const Tensor& latents, const Config& c);
 
 }  // namespace danqing::vae

@@ -15,7 +15,8 @@ struct Range {
 
 // The bounds keep every product of sizes far inside 63 bits; the largest known model has dim 3840.
 Result<void> check(const Config& c, const std::string& where) {
-  const std::array<Range, 8> ranges{{{"dim", c.dim, 1, 65536},
+  const std::array<Range, 9> ranges{{{"dim", c.dim, 1, 65536},
+                                     {"t_embedder width", c.time_hidden, 1, 65536},
                                      {"n_heads", c.n_heads, 1, 4096},
                                      {"n_layers", c.n_layers, 1, 1024},
                                      {"n_refiner_layers", c.n_refiner_layers, 0, 1024},
