@@ -4,6 +4,7 @@ Environment: DANQING (the program), DANQING_SOURCE (the checkout).
 """
 import base64
 import http.client
+import importlib.util
 import json
 import os
 import pathlib
@@ -140,6 +141,18 @@ def is_png(data, width=None):
     return data[:8] == b"\x89PNG\r\n\x1a\n" and (width is None or int.from_bytes(data[16:20], "big") == width)
 
 
+def pixels(png):
+    """The RGB bytes of a PNG, by the command line tests' reader."""
+    os.environ.setdefault("DANQING_TEST_DATA", "")
+    spec = importlib.util.spec_from_file_location("cli_harness", SOURCE / "tests/cli/harness.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with tempfile.NamedTemporaryFile(suffix=".png") as f:
+        f.write(png)
+        f.flush()
+        return module.png_pixels(f.name)[2]
+
+
 class ServerTest(unittest.TestCase):
     """One server for the tests of a class; FLAGS are its own."""
     FLAGS = ()
@@ -182,5 +195,5 @@ def main():
     unittest.main(verbosity=2)
 
 
-__all__ = ["Answer", "Server", "ServerTest", "OwnServerTest", "until", "is_png", "main", "base64", "json", "os", "pathlib",
+__all__ = ["Answer", "Server", "ServerTest", "OwnServerTest", "until", "is_png", "pixels", "main", "base64", "json", "os", "pathlib",
            "signal", "subprocess", "unittest", "threading", "time", "PROGRAM", "SOURCE", "MINI", "SMALL", "LONG", "TIMEOUT"]

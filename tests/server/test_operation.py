@@ -113,10 +113,13 @@ class Running(OwnServerTest):
         s.delete(f"/v1/jobs/{blocker}")
         done = [s.finished(j) for j in jobs]
         metrics = s.get("/metrics").body.decode()
-        self.assertIn('danqing_batch_pictures_bucket{le="2"} 2', metrics)  # warm-up counts nothing; blocker 1, then one of 3
-        self.assertIn("danqing_batch_pictures_sum 4", metrics)
+        self.assertIn('danqing_batch_pictures_bucket{le="2"} 1', metrics)  # the blocker alone, then the three together
+        self.assertIn("danqing_batch_pictures_count 2", metrics)
         for j, png in zip(done, want):
-            self.assertEqual(s.get(j["images"][0]["url"]).body, png)
+            different = [abs(a - b) for a, b in zip(pixels(s.get(j["images"][0]["url"]).body), pixels(png))]
+            # f32 sums are grouped otherwise in a batch: measured one grey level in 1 of 36864 values.
+            self.assertLessEqual(max(different), 1)
+            self.assertLess(sum(different), len(different) / 1000)
 
     def test_several_models_take_turns(self):
         s = self.serve("-m", f"second={MINI}", "--memory", "30MiB")

@@ -11,7 +11,7 @@
 namespace danqing::server {
 namespace {
 
-constexpr int kMaxAttempts = 3;
+constexpr int kMaxAttempts = 5;  // a job that takes the server down with it must not do so for ever
 constexpr size_t kMaxUnsaved = 64u << 20;
 constexpr int kThumbnail = 320;
 constexpr size_t kOutboxFull = 256;  // events that wait; beyond it only those that count are made
@@ -56,7 +56,7 @@ void Jobs::recover(const std::function<void(LivePtr)>& prepare) {
     if (unreadable || hopeless) {
       close(job, Status::failed, "interrupted",
             unreadable ? "[jobs] the stored job cannot be read"
-                       : "[jobs] the server ended three times while it drew this job",
+                       : "[jobs] the server ended five times while it drew this job",
             {});
       continue;
     }

@@ -59,8 +59,8 @@ class Jobs {
   Jobs(const Config& config, Store& store, Metrics& metrics);
   ~Jobs() { stop(); }
 
-  /// Reads what an earlier process left: queued jobs wait again; jobs that were running run again, unless that killed
-  /// the server three times.
+  /// Reads what an earlier process left: queued jobs wait again; jobs that were running run again, unless that ended
+  /// the server five times.
   void recover(const std::function<void(LivePtr)>& prepare);
 
   struct Submission {
