@@ -141,9 +141,8 @@ TEST(Convert, ErrorIsMeasured) {
   EXPECT_GT(scaled.rel_l2(), 0.005);
   DQ_ASSERT_OK(const float top, largest_value(v, 2));
   // Of equal sizes with either sign any may be found.
-  EXPECT_EQ(std::fabs(top), std::fabs(*std::max_element(values.begin(), values.end(), [](float a, float b) {
-    return std::fabs(a) < std::fabs(b);
-  })));
+  EXPECT_EQ(std::fabs(top), std::fabs(*std::max_element(values.begin(), values.end(),
+                                                        [](float a, float b) { return std::fabs(a) < std::fabs(b); })));
 }
 
 TEST(Convert, ManyPiecesInOrderOnAnyNumberOfThreads) {
