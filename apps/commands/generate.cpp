@@ -30,7 +30,7 @@ struct Options {
   std::optional<int> width, height;
   int batch = 1, batch_size = 0, quality = 95;
   std::optional<int> steps;
-  std::optional<float> guidance, shift;
+  std::optional<float> guidance, shift, cfg_normalization, cfg_truncation;
   bool single_generator = false, overwrite = false, json = false, quiet = false;
   EnhanceOptions enhance;
 };
@@ -66,6 +66,8 @@ Result<GenerateRequest> make_request(const Options& o) {
   r.num_inference_steps = o.steps;
   r.guidance_scale = o.guidance;
   r.shift = o.shift;
+  r.cfg_normalization = o.cfg_normalization;
+  r.cfg_truncation = o.cfg_truncation;
   r.sampler = o.sampler;
   r.images_per_prompt = o.batch;
   r.batch_size = o.batch_size;
@@ -223,7 +225,8 @@ constexpr const char* kExamples =
     "  danqing generate \"a lighthouse\" -m ERNIE-Image --size 1264x848 --negative \"blurry\" --prompt-enhancer on\n"
     "  danqing generate \"a lighthouse\" --transformer dit-Q4_K.gguf --text-encoder te.safetensors --vae "
     "vae.safetensors \\\n"
-    "                   --tokenizer ERNIE-Image/tokenizer                         parts from single files";
+    "                   --tokenizer ERNIE-Image/tokenizer                         parts from single files\n"
+    "  danqing generate \"a lighthouse\" -m Z-Image-Turbo                            9 steps without guidance";
 
 }  // namespace
 
@@ -245,7 +248,13 @@ void add_generate(CLI::App& app, Command& command) {
   c->add_option("--width", o->width, "Width in pixels");
   c->add_option("--height", o->height, "Height in pixels");
   c->add_option("--steps", o->steps, "Denoising steps (default: the model's)");
-  c->add_option("--guidance", o->guidance, "Guidance scale; 1 or less runs without guidance (default: the model's)");
+  c->add_option("--guidance", o->guidance,
+                "Guidance scale (default: the model's); without guidance: ERNIE-Image 1 or less, Z-Image 0");
+  c->add_option(
+      "--cfg-normalization", o->cfg_normalization,
+      "Z-Image: limit a guided prediction to this many times the unguided one's norm (1 is usual; default: off)");
+  c->add_option("--cfg-truncation", o->cfg_truncation,
+                "Z-Image: no guidance in steps from where 1 - sigma exceeds this, 0 to 1 (default: 1, never)");
   c->add_option("--negative", o->negative, "Negative prompt, one for all or one for each prompt")
       ->expected(1)
       ->allow_extra_args(false)

@@ -13,7 +13,9 @@ namespace danqing::app::verify {
 struct Model {
   Suite& suite;
   std::filesystem::path directory;
+  std::string pipeline;  ///< the class that model_index.json names
 
+  bool is_z_image() const { return pipeline == "ZImagePipeline"; }
   std::filesystem::path golden_directory() const { return directory / "golden"; }
   std::filesystem::path stem(const std::string& name) const { return golden_directory() / name; }
   bool has(const std::string& name) const;  ///< golden/NAME.safetensors or its JSON exists

@@ -180,40 +180,67 @@ void add_init_latents(const Model& m) {
   }
 }
 
+namespace {
+
+/// NAME.sigmas, NAME.timesteps, NAME.timesteps_as_bf16, NAME.model_t of one schedule; `set` changes the configured one.
+void add_schedule(const Model& m, const std::shared_ptr<Golden>& g, const std::string& base, int steps,
+                  int64_t image_tokens, const std::function<Result<void>(FlowMatchConfig&)>& set) {
+  m.suite.add(m.stage("scheduler"), base, g, g->keys_with(base + "."),
+              [m, g, base, steps, image_tokens, set](Checker& c) -> Result<void> {
+                const std::filesystem::path file = m.directory / "scheduler/scheduler_config.json";
+                DQ_TRY(const Json json, read_json(file));
+                DQ_TRY(FlowMatchConfig config, FlowMatchConfig::parse(json, m.suite.label(file)));
+                DQ_CHECK(set(config));
+                const SigmaSpacing spacing =
+                    m.is_z_image() ? SigmaSpacing::one_to_inverse_n : SigmaSpacing::one_to_zero;
+                DQ_TRY(const Schedule s, make_schedule(config, steps, spacing, image_tokens));
+                const auto check = [&](const char* what, std::vector<float> values, const Tolerance& t) {
+                  if (!g->has(base + what)) return;
+                  Tensor got;
+                  got.shape = {static_cast<int64_t>(values.size())};
+                  got.data = std::move(values);
+                  c.compare(base, *g, base + what, got, t);
+                };
+                const Tolerance each{Measure::max_relative, page::kScheduler, 1, "page 1e-07 relative"};
+                check(".sigmas", s.sigmas, each);
+                check(".timesteps", s.timesteps, each);
+                std::vector<float> rounded = s.timesteps, times = s.timesteps;
+                for (float& t : rounded) t = timestep_as(t, WorkType::bf16);
+                check(".timesteps_as_bf16", std::move(rounded), Tolerance::exact());
+                for (float& t : times) t = (1000 - t) / 1000;
+                check(".model_t", std::move(times), model_time_tolerance());
+                return {};
+              });
+}
+
+}  // namespace
+
+Tolerance model_time_tolerance() { return {Measure::max_abs, page::kScheduler, 1, "one ulp of sigma"}; }
+
 void add_scheduler(const Model& m) {
   const auto g = m.golden("scheduler");
-  // shiftS.nN.sigmas, .timesteps, .timesteps_as_bf16; S may hold a dot.
-  for (const std::string& name : g->names("shift", ".sigmas")) {
-    const size_t dot = name.rfind(".n");
-    if (dot == std::string::npos) continue;
-    const auto steps = parse<int>(std::string_view(name).substr(dot + 2));
-    const auto shift = parse<double>(std::string_view(name).substr(0, dot));
-    if (!steps || !shift) continue;
-    const std::string base = "shift" + name;
-    m.suite.add(m.stage("scheduler"), base, g, g->keys_with(base + "."),
-                [m, g, base, steps, shift](Checker& c) -> Result<void> {
-                  const std::filesystem::path file = m.directory / "scheduler/scheduler_config.json";
-                  DQ_TRY(const Json json, read_json(file));
-                  DQ_TRY(FlowMatchConfig config, FlowMatchConfig::parse(json, m.suite.label(file)));
-                  config.shift = *shift;
-                  DQ_TRY(const Schedule s,
-                         make_schedule(config, *steps, SigmaSpacing::one_to_zero, config.base_image_seq_len));
-                  const auto check = [&](const char* what, std::vector<float> values, const Tolerance& t) {
-                    if (!g->has(base + what)) return;
-                    Tensor got;
-                    got.shape = {static_cast<int64_t>(values.size())};
-                    got.data = std::move(values);
-                    c.compare(base, *g, base + what, got, t);
-                  };
-                  const Tolerance each{Measure::max_relative, page::kScheduler, 1, "page 1e-07 relative"};
-                  check(".sigmas", s.sigmas, each);
-                  check(".timesteps", s.timesteps, each);
-                  std::vector<float> rounded = s.timesteps;
-                  for (float& t : rounded) t = timestep_as(t, WorkType::bf16);
-                  check(".timesteps_as_bf16", std::move(rounded), Tolerance::exact());
-                  return {};
-                });
-  }
+  // shiftS.nN.sigmas (S may hold a dot) and dynamic.seqL.nN.sigmas
+  for (const char* kind : {"shift", "dynamic.seq"})
+    for (const std::string& name : g->names(kind, ".sigmas")) {
+      const size_t dot = name.rfind(".n");
+      if (dot == std::string::npos) continue;
+      const auto steps = parse<int>(std::string_view(name).substr(dot + 2));
+      const auto number = parse<double>(std::string_view(name).substr(0, dot));
+      if (!steps || !number) continue;
+      if (kind == std::string_view("shift"))
+        add_schedule(m, g, kind + name, *steps, 0, [shift = *number](FlowMatchConfig& config) -> Result<void> {
+          config.shift = shift;
+          return {};
+        });
+      else
+        add_schedule(m, g, kind + name, *steps, static_cast<int64_t>(*number),
+                     [g](FlowMatchConfig& config) -> Result<void> {
+                       Json json = g->json().value("dynamic_config", Json::object());
+                       json["_class_name"] = "FlowMatchEulerDiscreteScheduler";
+                       DQ_TRY(config, FlowMatchConfig::parse(json, g->label() + ".json"));
+                       return {};
+                     });
+    }
 }
 
 }  // namespace danqing::app::verify

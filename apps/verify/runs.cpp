@@ -42,6 +42,14 @@ Result<Call> read_call(const Golden& g) {
   DQ_TRY(const double guidance, call.number("guidance"));
   DQ_TRY(const int64_t per_prompt, call.integer_in("per_prompt", 1, 256, 1));
   DQ_TRY(const bool use_pe, call.boolean("use_pe", false));
+  if (call.has("cfg_normalization")) {
+    const Json& n = *call.get("cfg_normalization");
+    r.cfg_normalization = n.is_boolean() ? (n.get<bool>() ? 1.0f : 0.0f) : n.is_number() ? n.get<float>() : -1.0f;
+  }
+  if (call.has("cfg_truncation")) {
+    DQ_TRY(const double truncation, call.number("cfg_truncation"));
+    r.cfg_truncation = static_cast<float>(truncation);
+  }
   const Json* seed = call.get("seed");
   if (!seed || !seed->is_number_integer()) return bad_input("[verify] {}: 'call.seed' expected a whole number", where);
   r.seeds = {seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(seed->get<int64_t>())};
@@ -72,6 +80,20 @@ struct Results {
     return {};
   }
 };
+
+constexpr const char *kSeen = "init_latents_as_seen_by_transformer", *kTimes = "model_t";
+
+/// What Z-Image's goldens keep in another form: the noise as the network gets it, and the times of all steps in a row.
+void add_other_forms(const Golden& g, Results& r) {
+  if (g.has(kSeen) && r.values.contains("init_latents")) r.values[kSeen] = r.values["init_latents"];
+  if (!g.has(kTimes)) return;
+  Tensor times(Shape{0});
+  for (int i = 0; r.values.contains(fmt::format("step.{}.{}", i, kTimes)); ++i) {
+    times.data.push_back(r.values[fmt::format("step.{}.{}", i, kTimes)].data[0]);
+    ++times.shape[0];
+  }
+  r.values[kTimes] = std::move(times);
+}
 
 Result<Results> run(Engine& engine, const GenerateRequest& request,
                     const std::function<bool(const std::string&)>& wanted) {
@@ -130,9 +152,16 @@ void add_picture_files(const Model& m, const std::string& name, const std::share
   }
 }
 
+std::function<bool(const std::string&)> wanted_by(const Golden& g) {
+  return [&g](const std::string& key) {
+    return g.has(key) || (key == "init_latents" && g.has(kSeen)) || (key.ends_with(kTimes) && g.has(kTimes));
+  };
+}
+
 Tolerance value_tolerance(Golden& g, const std::string& key, double factor) {
   const double spread = f32_spread(g.json(), "final_latents");
-  if (key == "init_latents") {
+  if (key == kTimes) return model_time_tolerance();
+  if (key == "init_latents" || key == kSeen) {
     const auto golden = g.tensor(key);
     return noise_tolerance(false, golden ? *golden : Tensor());
   }
@@ -143,7 +172,8 @@ Tolerance value_tolerance(Golden& g, const std::string& key, double factor) {
 Result<void> check_f32(const Model& m, const std::string& name, Golden& g, SharedEngine& engine, Checker& c) {
   DQ_TRY(const Call call, read_call(g));
   DQ_TRY(auto* e, engine.get());
-  DQ_TRY(Results r, run(**e, call.request, [&](const std::string& key) { return g.has(key); }));
+  DQ_TRY(Results r, run(**e, call.request, wanted_by(g)));
+  add_other_forms(g, r);
   const Json measured =
       g.json().contains("measured") && g.json()["measured"].is_object() ? g.json()["measured"] : Json::object();
   const Tolerance picture = picture_tolerance(m.suite.factors, measured.value("image_u8", Json()));
@@ -165,7 +195,8 @@ Result<void> check_f32(const Model& m, const std::string& name, Golden& g, Share
 void check_bf16_picture(Golden& g, const std::string& key, Golden& f32, const std::vector<Image>& images, Checker& c) {
   const Tensor got = pixels(images);
   c.bf16(key, g, key, f32, "image_u8", got, {}, 0);
-  const auto levels = number_at(g.json(), {"measured", "image", "max_levels"});
+  auto levels = number_at(g.json(), {"measured", "image", "max_levels"});
+  if (!levels) levels = number_at(g.json(), {"measured", "image_u8", "max_levels"});
   if (!levels) return;
   const auto bound = [&](double times) {
     return Tolerance{Measure::levels, times * *levels, 1,
@@ -178,8 +209,12 @@ void check_bf16_picture(Golden& g, const std::string& key, Golden& f32, const st
 Result<void> check_bf16(Golden& g, Golden& f32, SharedEngine& engine, Checker& c) {
   DQ_TRY(const Call call, read_call(g));
   DQ_TRY(auto* e, engine.get());
-  DQ_TRY(Results r, run(**e, call.request, [&](const std::string& key) { return g.has(key); }));
-  const auto measured = number_at(g.json(), {"measured", "vs_f32_same_noise", "rel_l2"});
+  DQ_TRY(Results r, run(**e, call.request, wanted_by(g)));
+  add_other_forms(g, r);
+  if (const auto seen = r.values.find(kSeen); seen != r.values.end())  // the noise is f32, the network takes bf16
+    for (float& v : seen->second.data) v = round_bf16(v);
+  auto measured = number_at(g.json(), {"measured", "vs_f32_same_noise", "rel_l2"});
+  if (!measured) measured = number_at(g.json(), {"measured", "final_latents", "rel_l2"});
   const double floor = page::kLatents;
   for (const std::string& key : g.keys()) {
     const auto it = r.values.find(key);
@@ -187,9 +222,9 @@ Result<void> check_bf16(Golden& g, Golden& f32, SharedEngine& engine, Checker& c
       check_bf16_picture(g, key, f32, r.images, c);
     else if (it == r.values.end())
       continue;
-    else if (key == "init_latents")
+    else if (key == "init_latents" || key == kSeen)
       c.compare(key, g, key, it->second, noise_tolerance(true, {}));
-    else if (key == "sigmas" || key == "timesteps")
+    else if (key == "sigmas" || key == "timesteps" || key == kTimes)
       c.compare(key, g, key, it->second, value_tolerance(g, key, 1));
     else  // measured for the end of the run; the error on the way there is read off the two goldens
       c.bf16(key, g, key, f32, key, it->second, key == "final_latents" ? measured : std::nullopt, floor);

@@ -20,6 +20,8 @@ void add_runs(const Model& m, const std::vector<std::string>& files);  ///< run_
 void add_vae(const Model& m);
 void add_enhancer(const Model& m);  ///< pe
 void add_errors(const Model& m);    ///< errors.json
+void add_z_image_tokens(const Model& m);
+void add_z_image_transformer(const Model& m, const std::string& file);  ///< dit_f32, dit_bf16
 
 // Of the tree.
 void add_gguf(Suite& suite, const std::filesystem::path& directory);
@@ -40,5 +42,7 @@ struct TransformerInputs {
 Result<TransformerInputs> transformer_inputs(Golden& dit, const std::string& name);
 /// The numbers of a tensor that holds a noise draw: "f32" or "bf16" at the end of a key.
 Tolerance noise_tolerance(bool bf16, const Tensor& golden);
+/// 1 - sigma, which is small where sigma is near 1: sigma's own last place is what counts.
+Tolerance model_time_tolerance();
 
 }  // namespace danqing::app::verify

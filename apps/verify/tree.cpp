@@ -60,9 +60,10 @@ void add_file(const Model& m, const std::string& file) {
   const bool bf16 = file.ends_with("_bf16");
   if ((bf16 && !o.bf16) || (!bf16 && !o.f32 && (file.starts_with("text_") || file.starts_with("dit_"))))
     return skip_file(m, file, "not asked for: --dtype");
-  if (file == "tokens") return add_tokens(m);
+  if (file == "tokens") return m.is_z_image() ? add_z_image_tokens(m) : add_tokens(m);
   if (file == "text_f32" || file == "text_bf16") return add_text(m, file);
   if (file == "text_llama4_scale") return add_query_scale(m);
+  if (m.is_z_image() && (file == "dit_f32" || file == "dit_bf16")) return add_z_image_transformer(m, file);
   if (file == "dit_f32") return add_transformer(m);
   if (file == "dit_bf16weights_f32math") return add_transformer_bf16_weights(m);
   if (file == "dit_bf16") return add_transformer_bf16(m);
@@ -79,15 +80,15 @@ bool is_run(const std::string& file) {
   return file.starts_with("run_") && (file.ends_with("_f32") || file.ends_with("_bf16"));
 }
 
-void add_model(const Model& m) {
+void add_model(Model m) {
   const fs::path index = m.directory / "model_index.json";
   const auto json = read_json(index);
-  std::string kind;
+  std::string& kind = m.pipeline;
   if (json && json->is_object() && json->contains("_class_name") && (*json)["_class_name"].is_string())
     kind = (*json)["_class_name"].get<std::string>();
   if (!json) return m.suite.fail(m.stage("model_index.json"), "file", json.error().message);
-  if (kind == "ZImagePipeline") return skip_model(m, "Z-Image is not in this build yet");
-  if (kind != "ErnieImagePipeline") return skip_model(m, fmt::format("the pipeline '{}' is not in this build", kind));
+  if (kind != "ErnieImagePipeline" && !m.is_z_image())
+    return skip_model(m, fmt::format("the pipeline '{}' is not in this build", kind));
   // In the order of the pipeline; f32 runs before bf16 ones, so that only one engine is loaded at a time.
   static constexpr std::string_view kOrder[] = {"tokens",
                                                 "text_f32",
@@ -131,7 +132,7 @@ Result<void> add_tree(Suite& suite) {
     if (!present(tree / "golden"))
       return bad_input("[verify] {}: holds nothing to verify: this model has no golden/ beside its components",
                        tree.string());
-    add_model({suite, tree});
+    add_model({suite, tree, ""});
   }
   std::vector<fs::path> models;
   for (const auto& entry : fs::directory_iterator(tree, ec))
@@ -142,7 +143,7 @@ Result<void> add_tree(Suite& suite) {
   if (present(tree / "units/units.safetensors") || present(tree / "units/units.json"))
     add_units(suite, tree / "units/units");
   if (present(tree / "tokenizers/golden")) add_tokenizers(suite, tree / "tokenizers/golden");
-  for (const fs::path& m : models) add_model({suite, m});
+  for (const fs::path& m : models) add_model({suite, m, ""});
   if (present(tree / "gguf")) add_gguf(suite, tree / "gguf");
   if (suite.empty())
     return bad_input(

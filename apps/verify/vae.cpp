@@ -94,6 +94,7 @@ Result<void> check_encode(const Shared& s, const std::string& name, Checker& c) 
     DQ_TRY(const vae::Vae::Posterior q, (*model)->encode(picture));
     if (has(".mean")) c.compare(name + ".mean", *s.g, name + ".mean", q.mean, t);
     if (has(".logvar")) c.compare(name + ".logvar", *s.g, name + ".logvar", q.logvar, t);
+    if (has(".scaled")) c.compare(name + ".scaled", *s.g, name + ".scaled", vae::scale(q.mean, (*model)->config()), t);
     const std::vector<int64_t>& patch = (*model)->config().patch_size;
     const bool whole = q.mean.size(2) % patch[0] == 0 && q.mean.size(3) % patch[1] == 0;
     const Tensor patchified = whole ? vae::patchify(q.mean, patch) : Tensor();
@@ -139,6 +140,10 @@ Result<void> check_denormalise(const Shared& s, Checker& c) {
     out.data = x;
     return out;
   };
+  if (!v.config().has_batch_norm) {
+    c.compare("denorm.out", *s.g, "denorm.out", vae::unscale(in, v.config()), t);
+    return {};
+  }
   if (static_cast<int64_t>(v.bn_mean().size()) != in.size(1))
     return bad_input("[verify] {}: 'denorm.in' expected {} channels, got {}", s.g->label(), v.bn_mean().size(),
                      in.size(1));

@@ -212,15 +212,17 @@ TEST(CliVerify, EveryValueIsAccountedFor) {
 
 TEST(CliVerify, OtherPipelinesAreListedAsNotRun) {
   testing::TempDir dir;
-  const fs::path model = dir / "zimage-tiny";
-  write_text(model / "model_index.json", R"({"_class_name": "ZImagePipeline"})");
+  const fs::path model = dir / "other-tiny";
+  write_text(model / "model_index.json", R"({"_class_name": "FutureImagePipeline"})");
   write_text(model / "golden/errors.json", R"({"no_prompt": {"call": {}, "result": "ValueError"}})");
   fs::copy_file(testing::data("fixtures/ernie-tiny/golden/scheduler.safetensors"),
                 model / "golden/scheduler.safetensors");
   const Outcome o = verify(dir.path());
   EXPECT_EQ(o.exit_code, 0) << o.output;
-  EXPECT_THAT(line_with(o.output, "zimage-tiny/scheduler", "not run"), HasSubstr("Z-Image is not in this build yet"));
-  EXPECT_THAT(line_with(o.output, "zimage-tiny/errors", "not run"), HasSubstr("Z-Image is not in this build yet"));
+  EXPECT_THAT(line_with(o.output, "other-tiny/scheduler", "not run"),
+              HasSubstr("the pipeline 'FutureImagePipeline' is not in this build"));
+  EXPECT_THAT(line_with(o.output, "other-tiny/errors", "not run"),
+              HasSubstr("the pipeline 'FutureImagePipeline' is not in this build"));
   EXPECT_THAT(o.output, HasSubstr("0 passed, 0 failed, 2 not run"));
 }
 
