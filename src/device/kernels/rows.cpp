@@ -16,6 +16,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "device/kernels/blocks.h"
 #include "device/kernels/micro.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -47,6 +48,31 @@ struct F16Row {
   }
 };
 
+/// FP8 by way of f16, which has both of its exponent ranges, subnormal numbers included, and widens them at full speed.
+struct F8E5M2Row {
+  const uint8_t* p;
+  V load(size_t i) const {
+    const hn::Rebind<hwy::float16_t, DF> d16;
+    const hn::Rebind<uint16_t, DF> u16;
+    const hn::Rebind<uint8_t, DF> u8;
+    return hn::PromoteTo(DF(), hn::BitCast(d16, hn::ShiftLeft<8>(hn::PromoteTo(u16, hn::LoadU(u8, p + i)))));
+  }
+};
+struct F8E4M3Row {
+  const uint8_t* p;
+  V load(size_t i) const {
+    const hn::Rebind<hwy::float16_t, DF> d16;
+    const hn::Rebind<int16_t, DF> i16;
+    const hn::Rebind<int8_t, DF> i8;
+    const auto byte = hn::LoadU(i8, reinterpret_cast<const int8_t*>(p) + i);
+    // The sign is extended to bits 14 and 15, only 15 stays: the value times 2^-8, as exponents count from 15, not 7.
+    const auto bits = hn::And(hn::ShiftLeft<7>(hn::PromoteTo(i16, byte)), hn::Set(i16, static_cast<int16_t>(0xbfff)));
+    const auto nan = hn::Eq(hn::And(bits, hn::Set(i16, 0x3fff)), hn::Set(i16, 0x3f80));
+    const auto f16 = hn::BitCast(d16, hn::IfThenElse(nan, hn::Set(i16, 0x7e00), bits));
+    return hn::Mul(hn::PromoteTo(DF(), f16), hn::Set(DF(), 256.0f));
+  }
+};
+
 template <class Row>
 void widen(Row row, size_t n, float* HWY_RESTRICT out) {
   const DF d;
@@ -64,6 +90,8 @@ void widen(Row row, size_t n, float* HWY_RESTRICT out) {
 
 void widen_bf16(const void* p, size_t n, float* out) { widen(Bf16Row{static_cast<const uint16_t*>(p)}, n, out); }
 void widen_f16(const void* p, size_t n, float* out) { widen(F16Row{static_cast<const uint16_t*>(p)}, n, out); }
+void widen_e4m3(const void* p, size_t n, float* out) { widen(F8E4M3Row{static_cast<const uint8_t*>(p)}, n, out); }
+void widen_e5m2(const void* p, size_t n, float* out) { widen(F8E5M2Row{static_cast<const uint8_t*>(p)}, n, out); }
 
 /// 4 x 4 units are turned over in registers.
 void interleave(const void* const* rows, int count, int64_t k, int64_t group, int64_t first, void* out) {
@@ -269,6 +297,12 @@ void columns_bf16(const void* w, size_t row_bytes, const float* x, int64_t k, fl
 void columns_f16(const void* w, size_t row_bytes, const float* x, int64_t k, float* y) {
   dot_columns<F16Row>(w, row_bytes, x, k, y);
 }
+void columns_e4m3(const void* w, size_t row_bytes, const float* x, int64_t k, float* y) {
+  dot_columns<F8E4M3Row>(w, row_bytes, x, k, y);
+}
+void columns_e5m2(const void* w, size_t row_bytes, const float* x, int64_t k, float* y) {
+  dot_columns<F8E5M2Row>(w, row_bytes, x, k, y);
+}
 
 template <class Row>
 void dot_any(Row w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
@@ -289,6 +323,12 @@ void dot_bf16(const void* w, const float* x, int64_t ldx, int rows, int64_t k, f
 void dot_f16(const void* w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
   dot_any(F16Row{static_cast<const uint16_t*>(w)}, x, ldx, rows, k, y);
 }
+void dot_e4m3(const void* w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
+  dot_any(F8E4M3Row{static_cast<const uint8_t*>(w)}, x, ldx, rows, k, y);
+}
+void dot_e5m2(const void* w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
+  dot_any(F8E5M2Row{static_cast<const uint8_t*>(w)}, x, ldx, rows, k, y);
+}
 
 }  // namespace danqing::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -302,6 +342,8 @@ namespace danqing::kernels {
 namespace {
 HWY_EXPORT(widen_bf16);
 HWY_EXPORT(widen_f16);
+HWY_EXPORT(widen_e4m3);
+HWY_EXPORT(widen_e5m2);
 HWY_EXPORT(interleave);
 HWY_EXPORT(quantize_i16);
 HWY_EXPORT(quantize_i8);
@@ -309,9 +351,13 @@ HWY_EXPORT(absmax);
 HWY_EXPORT(dot_f32);
 HWY_EXPORT(dot_bf16);
 HWY_EXPORT(dot_f16);
+HWY_EXPORT(dot_e4m3);
+HWY_EXPORT(dot_e5m2);
 HWY_EXPORT(columns_f32);
 HWY_EXPORT(columns_bf16);
 HWY_EXPORT(columns_f16);
+HWY_EXPORT(columns_e4m3);
+HWY_EXPORT(columns_e5m2);
 
 const ggml_type_traits* block_traits(DType type) {
   if (!is_quantized(type) || traits(type).ggml_type < 0) return nullptr;
@@ -321,9 +367,7 @@ const ggml_type_traits* block_traits(DType type) {
 
 }  // namespace
 
-bool expands(DType type) {
-  return type == DType::f32 || type == DType::bf16 || type == DType::f16 || block_traits(type);
-}
+bool expands(DType type) { return dots_columns(type) || block_traits(type); }
 
 void expand(DType type, const std::byte* src, int64_t n, float* out) {
   const auto count = static_cast<size_t>(n);
@@ -331,8 +375,14 @@ void expand(DType type, const std::byte* src, int64_t n, float* out) {
     case DType::f32: std::memcpy(out, src, count * sizeof(float)); return;
     case DType::bf16: HWY_DYNAMIC_DISPATCH(widen_bf16)(src, count, out); return;
     case DType::f16: HWY_DYNAMIC_DISPATCH(widen_f16)(src, count, out); return;
-    default: block_traits(type)->to_float(src, out, n); return;
+    case DType::f8_e4m3: HWY_DYNAMIC_DISPATCH(widen_e4m3)(src, count, out); return;
+    case DType::f8_e5m2: HWY_DYNAMIC_DISPATCH(widen_e5m2)(src, count, out); return;
+    default: break;
   }
+  if (const auto decode = block_kernels(type).expand)
+    decode(reinterpret_cast<const uint8_t*>(src), n / traits(type).block_elements, out);
+  else
+    block_traits(type)->to_float(src, out, n);
 }
 
 void interleave(const void* const* rows, int count, int64_t k, int64_t group, int64_t first, void* out) {
@@ -346,12 +396,17 @@ void quantize_i8(const float* x, int64_t k, float scale, int zero, uint8_t* q) {
 }
 float absmax(const float* x, int64_t k) { return HWY_DYNAMIC_DISPATCH(absmax)(x, k); }
 
-bool dots_columns(DType type) { return type == DType::f32 || type == DType::bf16 || type == DType::f16; }
+bool dots_columns(DType type) {
+  return type == DType::f32 || type == DType::bf16 || type == DType::f16 || type == DType::f8_e4m3 ||
+         type == DType::f8_e5m2;
+}
 
 void dot_columns(DType type, const std::byte* w, size_t row_bytes, const float* x, int64_t k, float* y) {
   switch (type) {
     case DType::f32: return HWY_DYNAMIC_DISPATCH(columns_f32)(w, row_bytes, x, k, y);
     case DType::bf16: return HWY_DYNAMIC_DISPATCH(columns_bf16)(w, row_bytes, x, k, y);
+    case DType::f8_e4m3: return HWY_DYNAMIC_DISPATCH(columns_e4m3)(w, row_bytes, x, k, y);
+    case DType::f8_e5m2: return HWY_DYNAMIC_DISPATCH(columns_e5m2)(w, row_bytes, x, k, y);
     default: return HWY_DYNAMIC_DISPATCH(columns_f16)(w, row_bytes, x, k, y);
   }
 }
@@ -361,13 +416,17 @@ void dot(DType type, const std::byte* w, const float* x, int64_t ldx, int rows, 
     case DType::f32: HWY_DYNAMIC_DISPATCH(dot_f32)(w, x, ldx, rows, k, y); return;
     case DType::bf16: HWY_DYNAMIC_DISPATCH(dot_bf16)(w, x, ldx, rows, k, y); return;
     case DType::f16: HWY_DYNAMIC_DISPATCH(dot_f16)(w, x, ldx, rows, k, y); return;
+    case DType::f8_e4m3: HWY_DYNAMIC_DISPATCH(dot_e4m3)(w, x, ldx, rows, k, y); return;
+    case DType::f8_e5m2: HWY_DYNAMIC_DISPATCH(dot_e5m2)(w, x, ldx, rows, k, y); return;
     default: break;
   }
+  const int64_t block = traits(type).block_elements, bytes = traits(type).block_bytes;
+  if (const auto multiply = block_kernels(type).dot)
+    return multiply(reinterpret_cast<const uint8_t*>(w), k / block, x, ldx, rows, y);
   constexpr int64_t kPiece = 1024;  // whole blocks of every type
   alignas(64) float piece[kPiece];
   std::fill_n(y, rows, 0.0f);
   float part[4];
-  const int64_t block = traits(type).block_elements, bytes = traits(type).block_bytes;
   for (int64_t i = 0; i < k; i += kPiece) {
     const int64_t n = std::min(kPiece, k - i);
     expand(type, w + i / block * bytes, n, piece);
