@@ -29,12 +29,29 @@ constexpr const char* kErnie8b = R"({
     "act_fn": "silu", "use_quant_conv": true, "use_post_quant_conv": true, "mid_block_add_attention": true}
 })";
 
+// Sizes of the published Z-Image and Z-Image-Turbo configs, which differ in nothing here.
+constexpr const char* kZImage6b = R"({
+  "transformer": {"_class_name": "ZImageTransformer2DModel", "all_patch_size": [2], "all_f_patch_size": [1], "in_channels": 16,
+    "dim": 3840, "n_layers": 30, "n_refiner_layers": 2, "n_heads": 30, "n_kv_heads": 30, "norm_eps": 1e-5, "qk_norm": true,
+    "cap_feat_dim": 2560, "rope_theta": 256.0, "t_scale": 1000.0, "axes_dims": [32, 48, 48], "axes_lens": [1536, 512, 512]},
+  "text_encoder": {"model_type": "qwen3", "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0, "hidden_act": "silu", "tie_word_embeddings": true, "max_position_embeddings": 40960},
+  "vae": {"_class_name": "AutoencoderKL", "in_channels": 3, "out_channels": 3, "latent_channels": 16,
+    "block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "norm_num_groups": 32, "act_fn": "silu",
+    "scaling_factor": 0.3611, "shift_factor": 0.1159, "use_quant_conv": false, "use_post_quant_conv": false,
+    "mid_block_add_attention": true}
+})";
+
+constexpr std::pair<const char*, const char*> kPresets[] = {{"ernie-8b", kErnie8b}, {"z-image-6b", kZImage6b}};
+
 }  // namespace
 
 Result<std::map<std::string, Json>> load_configs(const std::string& name) {
   std::map<std::string, Json> configs;
-  if (name == "ernie-8b") {
-    DQ_TRY(const Json all, parse_json(kErnie8b, "ernie-8b"));
+  for (const auto& [preset, text] : kPresets) {
+    if (name != preset) continue;
+    DQ_TRY(const Json all, parse_json(text, preset));
     for (const auto& [role, config] : all.items()) configs[role] = config;
     return configs;
   }
@@ -46,8 +63,9 @@ Result<std::map<std::string, Json>> load_configs(const std::string& name) {
     DQ_TRY(configs[role], read_json(file));
   }
   if (configs.empty())
-    return usage_error("[--config] expected ernie-8b, or a directory with transformer/config.json and others, got '{}'",
-                       name);
+    return usage_error(
+        "[--config] expected ernie-8b, z-image-6b, or a directory with transformer/config.json and others, got '{}'",
+        name);
   return configs;
 }
 

@@ -7,8 +7,8 @@
 
 namespace danqing::app {
 
-/// Component role -> config.json. `name_or_directory`: "ernie-8b", or a directory laid out like a model whose component
-/// folders hold a config.json (no weights needed). Usage error listing the names otherwise.
+/// Component role -> config.json. `name_or_directory`: "ernie-8b", "z-image-6b", or a directory laid out like a model
+/// whose component folders hold a config.json (no weights needed). Usage error listing the names otherwise.
 Result<std::map<std::string, Json>> load_configs(const std::string& name_or_directory);
 
 }  // namespace danqing::app

@@ -3,7 +3,9 @@
 #include "base/try.h"
 #include "models/ernie_image/transformer.h"
 #include "models/mistral3/model.h"
+#include "models/qwen3/qwen3.h"
 #include "models/vae/vae.h"
+#include "models/z_image/transformer.h"
 #include "sampling/random.h"
 
 namespace danqing::app {
@@ -24,6 +26,13 @@ std::vector<int32_t> token_ids(int n, int64_t vocabulary) {
 /// A causal prompt of n tokens: each sees half of them on average. The head's one row is left out.
 double prompt_flops(const mistral3::Config& c, int n, int64_t layers) {
   return n * mistral3::flops_per_token(c, (n + 1) / 2, layers, false);
+}
+
+Result<std::unique_ptr<mistral3::TextEncoder>> load_text_encoder(std::shared_ptr<Device> device,
+                                                                 const ComponentFiles& f, const WeightPolicy& policy) {
+  if (is_z_image(f.config ? &*f.config : nullptr, f.source.get()))
+    return qwen3::load_text_encoder(std::move(device), f, policy);
+  return mistral3::TextEncoder::load(std::move(device), f, policy);
 }
 
 class Bench {
@@ -63,7 +72,7 @@ class Bench {
 
   Result<void> text(const ComponentFiles& f) {
     DQ_TRY(auto encoder,
-           timed_load("text_encoder", [&] { return mistral3::TextEncoder::load(device_, f, components_.policy(f)); }));
+           timed_load("text_encoder", [&] { return load_text_encoder(device_, f, components_.policy(f)); }));
     const auto ids = token_ids(o_.encoder_tokens, encoder->config().vocab_size);
     DQ_TRY(Measurement m,
            measure("text", fmt::format("{} tokens", ids.size()), o_.repetitions, true, [&]() -> Result<void> {
@@ -107,7 +116,23 @@ class Bench {
     return {};
   }
 
+  /// One pass; `run` computes it, `flops` and `compute_bytes` say what it takes.
+  Result<void> denoiser_pass(int64_t layers, double flops, uint64_t weight_bytes, uint64_t compute_bytes,
+                             const std::function<Result<void>()>& run) {
+    DQ_TRY(Measurement m, measure("denoiser",
+                                  fmt::format("one pass {}x{}, batch {}, {} text tokens, {} layers", o_.width,
+                                              o_.height, o_.batch, o_.text_tokens, layers),
+                                  o_.repetitions, true, run));
+    m.flops = flops;
+    m.weight_bytes = weight_bytes;
+    m.compute_bytes = compute_bytes;
+    on_row_(std::move(m));
+    return {};
+  }
+
   Result<void> denoiser(const ComponentFiles& f) {
+    const std::vector<int64_t> lengths(static_cast<size_t>(o_.batch), o_.text_tokens);
+    if (is_z_image(f.config ? &*f.config : nullptr, f.source.get())) return z_image_denoiser(f, lengths);
     DQ_TRY(auto model, timed_load("transformer",
                                   [&] { return ernie_image::Transformer::load(device_, f, components_.policy(f)); }));
     const ernie_image::Config& c = model->config();
@@ -115,20 +140,30 @@ class Bench {
     const Tensor latents = noise({o_.batch, c.in_channels, h, w}, 1);
     const std::vector<Tensor> text(static_cast<size_t>(o_.batch), noise({o_.text_tokens, c.text_in_dim}, 2));
     const std::vector<float> timesteps(static_cast<size_t>(o_.batch), 500.0f);
-    DQ_TRY(Measurement m, measure("denoiser",
-                                  fmt::format("one pass {}x{}, batch {}, {} text tokens, {} layers", o_.width,
-                                              o_.height, o_.batch, o_.text_tokens, c.num_layers),
-                                  o_.repetitions, true, [&]() -> Result<void> {
-                                    DQ_TRY([[maybe_unused]] const Tensor out,
-                                           model->forward(latents, text, timesteps, {}, cancelled_));
-                                    return {};
-                                  }));
-    m.flops = ernie_image::Transformer::flops(c, o_.batch, h, w, o_.text_tokens);
-    m.weight_bytes = model->weight_bytes();
-    const std::vector<int64_t> lengths(static_cast<size_t>(o_.batch), o_.text_tokens);
-    DQ_TRY(m.compute_bytes, model->measure(o_.batch, h, w, lengths));
-    on_row_(std::move(m));
-    return {};
+    DQ_TRY(const size_t bytes, model->measure(o_.batch, h, w, lengths));
+    return denoiser_pass(c.num_layers, ernie_image::Transformer::flops(c, o_.batch, h, w, o_.text_tokens),
+                         model->weight_bytes(), bytes, [&]() -> Result<void> {
+                           DQ_TRY([[maybe_unused]] const Tensor out,
+                                  model->forward(latents, text, timesteps, {}, cancelled_));
+                           return {};
+                         });
+  }
+
+  Result<void> z_image_denoiser(const ComponentFiles& f, const std::vector<int64_t>& lengths) {
+    DQ_TRY(auto model,
+           timed_load("transformer", [&] { return z_image::Transformer::load(device_, f, components_.policy(f)); }));
+    const z_image::Config& c = model->config();
+    const int64_t h = o_.height / 8, w = o_.width / 8;
+    const std::vector<Tensor> latents(lengths.size(), noise({c.in_channels, h, w}, 1));
+    const std::vector<Tensor> text(lengths.size(), noise({o_.text_tokens, c.cap_feat_dim}, 2));
+    const std::vector<float> times(lengths.size(), 0.5f);
+    DQ_TRY(const size_t bytes, model->measure(h, w, lengths));
+    return denoiser_pass(c.n_layers, z_image::Transformer::flops(c, o_.batch, h, w, o_.text_tokens),
+                         model->weight_bytes(), bytes, [&]() -> Result<void> {
+                           DQ_TRY([[maybe_unused]] const std::vector<Tensor> out,
+                                  model->forward(latents, text, times, {}, cancelled_));
+                           return {};
+                         });
   }
 
   Result<void> vae(const ComponentFiles& f) {
@@ -156,6 +191,14 @@ class Bench {
 };
 
 }  // namespace
+
+bool is_z_image(const Json* config, const TensorSource* source) {
+  if (config && config->is_object())
+    return config->value("_class_name", Json()) == "ZImageTransformer2DModel" ||
+           config->value("model_type", Json()) == "qwen3";
+  const auto kind = source ? recognise(*source) : std::nullopt;
+  return kind && kind->pipeline_class == "ZImagePipeline";
+}
 
 Result<void> bench_stages(std::shared_ptr<Device> device, const ComponentProvider& components,
                           const BenchOptions& options, const std::function<void(Measurement)>& on_row,

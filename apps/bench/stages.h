@@ -25,6 +25,9 @@ struct ComponentProvider {
   std::function<WeightPolicy(const ComponentFiles&)> policy;
 };
 
+/// Whether a transformer or text encoder with this config (null: with these tensors) is Z-Image's.
+bool is_z_image(const Json* config, const TensorSource* source);
+
 /// Loads one component after the other (each freed before the next, so that peaks are their own) and measures.
 /// Each row goes to `on_row` as soon as it is there. `cancelled` is polled within a computation.
 Result<void> bench_stages(std::shared_ptr<Device> device, const ComponentProvider& components,

@@ -16,7 +16,9 @@
 #include "common/model_options.h"
 #include "models/ernie_image/transformer.h"
 #include "models/mistral3/model.h"
+#include "models/qwen3/qwen3.h"
 #include "models/vae/vae.h"
+#include "models/z_image/transformer.h"
 #include "pipeline/family.h"
 
 namespace danqing::app {
@@ -34,11 +36,19 @@ struct Options {
 /// A config with fewer layers: the stack's length is the only thing that changes.
 void shorten(Json& config, int layers) {
   for (Json* j : {&config, config.contains("text_config") ? &config["text_config"] : &config})
-    for (const char* key : {"num_layers", "num_hidden_layers"})
+    for (const char* key : {"num_layers", "num_hidden_layers", "n_layers"})
       if (j->contains(key)) (*j)[key] = layers;
 }
 
 Result<std::vector<TensorSpec>> specs_for(const std::string& role, const Json& config) {
+  if (role == "transformer" && is_z_image(&config, nullptr)) {
+    DQ_TRY(const auto c, z_image::Config::parse(config, role));
+    return z_image::tensor_table(c, false);
+  }
+  if (role == "text_encoder" && is_z_image(&config, nullptr)) {
+    DQ_TRY(const auto c, qwen3::parse_config(config, role));
+    return mistral3::tensor_table(c, c.num_hidden_layers, false, false);
+  }
   if (role == "transformer") {
     DQ_TRY(const auto c, ernie_image::Config::parse(config, role));
     return ernie_image::tensor_table(c);
@@ -156,14 +166,10 @@ Result<int> run(Options o) {
   Result<void> status = bench_stages(device, components, o.bench, on_row, interrupted);
   if (status && o.config.empty() && o.bench.wants("pipeline")) status = bench_pipeline(o, on_row);
   if (o.json) {
-    Json j{{"version", std::string(version())},
-           {"ggml", ggml_version_text()},
-           {"device", device->info().name},
-           {"processor", processor_name()},
-           {"cpu_features", cpu_features()},
-           {"threads", device->threads()},
-           {"kernels", device->kernels_text()},
-           {"config", title},
+    Json j{{"version", std::string(version())}, {"ggml", ggml_version_text()},
+           {"device", device->info().name},     {"processor", processor_name()},
+           {"cpu_features", cpu_features()},    {"threads", device->threads()},
+           {"kernels", device->kernels_text()}, {"config", title},
            {"results", Json::array()}};
     for (const Measurement& m : rows) j["results"].push_back(to_json(m));
     std::fputs((dump_json(j, 2) + "\n").c_str(), stdout);
@@ -177,8 +183,10 @@ Result<int> run(Options o) {
 void add_bench(CLI::App& app, Command& command) {
   auto o = std::make_shared<Options>();
   CLI::App* c = app.add_subcommand("bench", "Measure seconds, GFLOP/s, tokens/s and memory of each stage");
-  c->add_option("--config", o->config,
-                "Made-up weights of this config instead of a model: ernie-8b, or a directory with config.json files");
+  c->add_option(
+      "--config", o->config,
+      "Made-up weights of this config instead of a model: ernie-8b, z-image-6b, or a directory with config.json "
+      "files");
   c->add_option("--layers", o->layers, "With --config: this many layers instead of all")->check(CLI::Range(1, 1000));
   c->add_option("--size", o->size, "Picture size (default: 128x128 for a model, 512x512 with --config)");
   c->add_option("--stage", o->stages, "Only these: text, enhancer, denoiser, vae, pipeline")
