@@ -12,32 +12,44 @@ namespace {
 
 constexpr int kSums = 12;  // independent ones: more than latency times units
 
-/// The compiler must neither drop nor move the sums.
-#define DANQING_KEEP(x) __asm__ volatile("" : "+v"(x))
-#define DANQING_LOOP(name, isa, type, start, step)               \
-  __attribute__((target(isa))) void name(int64_t iterations) {   \
-    type sum[kSums];                                             \
-    for (type & s : sum) s = start;                              \
-    for (int64_t i = 0; i < iterations; ++i) {                   \
-      _Pragma("GCC unroll 12") for (int j = 0; j < kSums; ++j) { \
-        sum[j] = step;                                           \
-        DANQING_KEEP(sum[j]);                                    \
-      }                                                          \
-    }                                                            \
+/// `x` is the sum; written out, so that every compiler keeps all of them in registers. It must neither drop nor move
+/// them.
+#define DANQING_STEP(x, step) \
+  x = step(x);                \
+  __asm__ volatile("" : "+v"(x))
+#define DANQING_LOOP(name, isa, type, zero, step)                                               \
+  __attribute__((target(isa))) void name(int64_t iterations) {                                  \
+    type a = zero, b = a, c = a, d = a, e = a, f = a, g = a, h = a, i = a, j = a, k = a, l = a; \
+    for (int64_t n = 0; n < iterations; ++n) {                                                  \
+      DANQING_STEP(a, step);                                                                    \
+      DANQING_STEP(b, step);                                                                    \
+      DANQING_STEP(c, step);                                                                    \
+      DANQING_STEP(d, step);                                                                    \
+      DANQING_STEP(e, step);                                                                    \
+      DANQING_STEP(f, step);                                                                    \
+      DANQING_STEP(g, step);                                                                    \
+      DANQING_STEP(h, step);                                                                    \
+      DANQING_STEP(i, step);                                                                    \
+      DANQING_STEP(j, step);                                                                    \
+      DANQING_STEP(k, step);                                                                    \
+      DANQING_STEP(l, step);                                                                    \
+    }                                                                                           \
   }
 
-DANQING_LOOP(f32_512, "avx512f", __m512, _mm512_setzero_ps(),
-             _mm512_fmadd_ps(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.5f), sum[j]))
-DANQING_LOOP(f32_256, "avx2,fma", __m256, _mm256_setzero_ps(),
-             _mm256_fmadd_ps(_mm256_set1_ps(0.5f), _mm256_set1_ps(0.5f), sum[j]))
-DANQING_LOOP(bf16_512, "avx512f,avx512bw,avx512vl,avx512bf16", __m512, _mm512_setzero_ps(),
-             _mm512_dpbf16_ps(sum[j], (__m512bh)_mm512_set1_epi32(0x3f003f00), (__m512bh)_mm512_set1_epi32(0x3f003f00)))
-DANQING_LOOP(i16_512, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(),
-             _mm512_dpwssd_epi32(sum[j], _mm512_set1_epi16(3), _mm512_set1_epi16(5)))
-DANQING_LOOP(i8_512, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(),
-             _mm512_dpbusd_epi32(sum[j], _mm512_set1_epi8(3), _mm512_set1_epi8(5)))
-DANQING_LOOP(i8_256, "avx2,avxvnni", __m256i, _mm256_setzero_si256(),
-             _mm256_dpbusd_avx_epi32(sum[j], _mm256_set1_epi8(3), _mm256_set1_epi8(5)))
+#define DANQING_F32_512(x) _mm512_fmadd_ps(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.5f), x)
+#define DANQING_F32_256(x) _mm256_fmadd_ps(_mm256_set1_ps(0.5f), _mm256_set1_ps(0.5f), x)
+#define DANQING_BF16_512(x) \
+  _mm512_dpbf16_ps(x, (__m512bh)_mm512_set1_epi32(0x3f003f00), (__m512bh)_mm512_set1_epi32(0x3f003f00))
+#define DANQING_I16_512(x) _mm512_dpwssd_epi32(x, _mm512_set1_epi16(3), _mm512_set1_epi16(5))
+#define DANQING_I8_512(x) _mm512_dpbusd_epi32(x, _mm512_set1_epi8(3), _mm512_set1_epi8(5))
+#define DANQING_I8_256(x) _mm256_dpbusd_avx_epi32(x, _mm256_set1_epi8(3), _mm256_set1_epi8(5))
+
+DANQING_LOOP(f32_512, "avx512f", __m512, _mm512_setzero_ps(), DANQING_F32_512)
+DANQING_LOOP(f32_256, "avx2,fma", __m256, _mm256_setzero_ps(), DANQING_F32_256)
+DANQING_LOOP(bf16_512, "avx512f,avx512bw,avx512vl,avx512bf16", __m512, _mm512_setzero_ps(), DANQING_BF16_512)
+DANQING_LOOP(i16_512, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(), DANQING_I16_512)
+DANQING_LOOP(i8_512, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(), DANQING_I8_512)
+DANQING_LOOP(i8_256, "avx2,avxvnni", __m256i, _mm256_setzero_si256(), DANQING_I8_256)
 
 /// Bit of a register of CPUID leaf 7.
 bool leaf7(int subleaf, int reg, int bit) {

@@ -243,13 +243,18 @@ def main():
                     columns[c] = better(columns.get(c), new)
                     print(f"  round {round_number + 1} {c:10} {seconds(new['seconds'])}", file=sys.stderr)
             check_work(case, columns)
-    head, lines = table(all_cases, results, peaks)
+            report(a, all_cases, results, peaks)  # what is there, if the rest is stopped
+    print("\n" + report(a, all_cases, results, peaks))
+
+
+def report(a, all_cases, results, peaks):
+    head, lines = table([c for c in all_cases if c.name in results], results, peaks)
     title = f"{peaks['processor']}, {a.threads} threads, oneDNN {peaks['onednn']}" if peaks else f"{a.threads} threads"
-    print(f"\n{title}\n\n{plain(head, lines)}")
     if a.markdown:
         a.markdown.write_text(f"{title}\n\n{markdown(head, lines)}\n", encoding="utf-8")
     if a.json:
         a.json.write_text(json.dumps({"peaks": peaks, "results": results}, indent=1) + "\n", encoding="utf-8")
+    return f"{title}\n\n{plain(head, lines)}"
 
 
 if __name__ == "__main__":

@@ -54,20 +54,22 @@ Json to_json(const Measurement& m) {
          {"peak_rss_bytes", m.peak_rss}};
   if (m.flops > 0) j["gflop_per_second"] = m.flops / m.seconds * 1e-9, j["gflop"] = m.flops * 1e-9;
   if (m.tokens_per_second > 0) j["tokens_per_second"] = m.tokens_per_second;
+  if (m.bytes_per_second > 0) j["bytes_per_second"] = m.bytes_per_second;
+  if (m.relative_l2 > 0) j["relative_l2"] = m.relative_l2;
   if (m.weight_bytes) j["weight_bytes"] = m.weight_bytes;
   if (m.compute_bytes) j["compute_bytes"] = m.compute_bytes;
   return j;
 }
 
 std::string table_head() {
-  return fmt::format("{:<10} {:<58} {:>10} {:>9} {:>9} {:>11} {:>11} {:>11}\n", "stage", "what", "seconds", "GFLOP/s",
-                     "tokens/s", "weights", "compute", "peak RSS");
+  return fmt::format("{:<10} {:<58} {:>10} {:>10} {:>9} {:>9} {:>11} {:>11} {:>11}\n", "stage", "what", "seconds",
+                     "best", "GFLOP/s", "tokens/s", "weights", "compute", "peak RSS");
 }
 
 std::string table_row(const Measurement& m) {
   const auto bytes = [](uint64_t b) { return b ? format_bytes(b) : std::string("-"); };
-  return fmt::format("{:<10} {:<58} {:>10.4f} {:>9} {:>9} {:>11} {:>11} {:>11}\n", m.stage, m.what, m.seconds,
-                     m.flops > 0 ? fmt::format("{:.1f}", m.flops / m.seconds * 1e-9) : "-",
+  return fmt::format("{:<10} {:<58} {:>10.4f} {:>10.4f} {:>9} {:>9} {:>11} {:>11} {:>11}\n", m.stage, m.what, m.seconds,
+                     m.min_seconds, m.flops > 0 ? fmt::format("{:.1f}", m.flops / m.seconds * 1e-9) : "-",
                      m.tokens_per_second > 0 ? fmt::format("{:.1f}", m.tokens_per_second) : "-", bytes(m.weight_bytes),
                      bytes(m.compute_bytes), bytes(m.peak_rss));
 }

@@ -15,6 +15,8 @@ struct Measurement {
   int repetitions = 1;
   double flops = 0;              ///< per repetition, 0 = not meaningful
   double tokens_per_second = 0;  ///< 0 = not meaningful
+  double bytes_per_second = 0;   ///< of a load, 0 = not meaningful
+  double relative_l2 = 0;        ///< of a difference, 0 = none was measured
   uint64_t weight_bytes = 0, compute_bytes = 0, peak_rss = 0;
 };
 

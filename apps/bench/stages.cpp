@@ -92,7 +92,7 @@ class Bench {
     const auto prompt = token_ids(o_.enhancer_prompt, model->config().vocab_size);
     DQ_TRY(Measurement p, measure("enhancer", fmt::format("prompt of {} tokens", prompt.size()), o_.repetitions, true,
                                   [&]() -> Result<void> {
-                                    DQ_CHECK(model->reset(o_.enhancer_prompt + o_.new_tokens));
+                                    DQ_CHECK(model->reset(o_.enhancer_prompt + o_.new_tokens * (o_.repetitions + 1)));
                                     DQ_TRY([[maybe_unused]] const std::vector<float> logits,
                                            model->append(prompt, cancelled_));
                                     return {};
@@ -100,17 +100,19 @@ class Bench {
     p.tokens_per_second = static_cast<double>(prompt.size()) / p.seconds;
     p.flops = prompt_flops(model->config(), o_.enhancer_prompt, -1);
     on_row_(std::move(p));
-    DQ_TRY(
-        Measurement m,
-        measure("enhancer", fmt::format("{} new tokens, one stream", o_.new_tokens), 1, false, [&]() -> Result<void> {
-          for (int i = 0; i < o_.new_tokens; ++i) {
-            const int32_t id = static_cast<int32_t>((i * 31 + 5) % model->config().vocab_size);
-            DQ_TRY([[maybe_unused]] const std::vector<float> logits, model->append(std::span(&id, 1), cancelled_));
-          }
-          return {};
-        }));
+    DQ_TRY(Measurement m, measure("enhancer", fmt::format("{} new tokens, one stream", o_.new_tokens), o_.repetitions,
+                                  true, [&]() -> Result<void> {
+                                    for (int i = 0; i < o_.new_tokens; ++i) {
+                                      const int32_t id =
+                                          static_cast<int32_t>((i * 31 + 5) % model->config().vocab_size);
+                                      DQ_TRY([[maybe_unused]] const std::vector<float> logits,
+                                             model->append(std::span(&id, 1), cancelled_));
+                                    }
+                                    return {};
+                                  }));
     m.tokens_per_second = o_.new_tokens / m.seconds;
-    m.flops = o_.new_tokens * mistral3::flops_per_token(model->config(), o_.enhancer_prompt + o_.new_tokens / 2);
+    const int in_the_middle = o_.enhancer_prompt + o_.new_tokens * (o_.repetitions + 1) / 2;  // of all repetitions
+    m.flops = o_.new_tokens * mistral3::flops_per_token(model->config(), in_the_middle);
     m.weight_bytes = model->weight_bytes();
     on_row_(std::move(m));
     return {};

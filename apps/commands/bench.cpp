@@ -8,12 +8,15 @@
 #include "base/json.h"
 #include "base/try.h"
 #include "base/units.h"
+#include "bench/accuracy.h"
+#include "bench/load.h"
 #include "bench/presets.h"
 #include "bench/stages.h"
 #include "bench/synthetic.h"
 #include "commands.h"
 #include "common/interrupt.h"
 #include "common/model_options.h"
+#include "device/kernels/onednn.h"
 #include "models/ernie_image/transformer.h"
 #include "models/mistral3/model.h"
 #include "models/qwen3/qwen3.h"
@@ -81,10 +84,11 @@ Result<ComponentProvider> file_provider(ModelPaths paths, std::string& title) {
   if (paths.model.empty()) {
     DQ_TRY(paths.model, default_model());
   }
-  DQ_TRY(const Checkpoint checkpoint, open_checkpoint(paths));
+  DQ_CHECK(open_checkpoint(paths));
   title = std::filesystem::absolute(paths.model.empty() ? paths.transformer : paths.model).lexically_normal().string();
   ComponentProvider p;
-  p.get = [checkpoint](const std::string& role) -> Result<std::optional<ComponentFiles>> {
+  p.get = [paths](const std::string& role) -> Result<std::optional<ComponentFiles>> {
+    DQ_TRY(const Checkpoint checkpoint, open_checkpoint(paths));  // anew: opening is part of a load
     const ComponentFiles* f = checkpoint.find(role);
     return f ? std::optional(*f) : std::optional<ComponentFiles>();
   };
@@ -129,6 +133,8 @@ Result<int> run(Options o) {
   o.bench.stages.insert(o.stages.begin(), o.stages.end());
   if (!o.config.empty() && o.bench.stages.count("pipeline"))
     return usage_error("[--stage] pipeline needs a model with a tokenizer, not --config");
+  if (!o.config.empty() && o.bench.stages.count("load"))
+    return usage_error("[--stage] load needs a model's files, not --config");
   const std::string default_size = o.config.empty() ? "128x128" : "512x512";
   DQ_TRY(std::tie(o.bench.width, o.bench.height), parse_size(o.size.empty() ? default_size : o.size));
   if (o.bench.width % 16 || o.bench.height % 16)
@@ -164,12 +170,13 @@ Result<int> run(Options o) {
     rows.push_back(std::move(m));
   };
   Result<void> status = bench_stages(device, components, o.bench, on_row, interrupted);
+  if (status && o.bench.stages.count("accuracy")) status = bench_accuracy(cpu, components, o.bench, on_row);
+  if (status && o.bench.stages.count("load")) status = bench_load(device, components, o.bench.repetitions, on_row);
   if (status && o.config.empty() && o.bench.wants("pipeline")) status = bench_pipeline(o, on_row);
   if (o.json) {
-    Json j{{"version", std::string(version())}, {"ggml", ggml_version_text()},
-           {"device", device->info().name},     {"processor", processor_name()},
-           {"cpu_features", cpu_features()},    {"threads", device->threads()},
-           {"kernels", device->kernels_text()}, {"config", title},
+    Json j{{"version", std::string(version())}, {"ggml", ggml_version_text()},      {"device", device->info().name},
+           {"processor", processor_name()},     {"cpu_features", cpu_features()},   {"threads", device->threads()},
+           {"kernels", device->kernels_text()}, {"onednn", kernels::onednn_text()}, {"config", title},
            {"results", Json::array()}};
     for (const Measurement& m : rows) j["results"].push_back(to_json(m));
     std::fputs((dump_json(j, 2) + "\n").c_str(), stdout);
@@ -189,8 +196,8 @@ void add_bench(CLI::App& app, Command& command) {
       "files");
   c->add_option("--layers", o->layers, "With --config: this many layers instead of all")->check(CLI::Range(1, 1000));
   c->add_option("--size", o->size, "Picture size (default: 128x128 for a model, 512x512 with --config)");
-  c->add_option("--stage", o->stages, "Only these: text, enhancer, denoiser, vae, pipeline")
-      ->check(CLI::IsMember({"text", "enhancer", "denoiser", "vae", "pipeline"}));
+  c->add_option("--stage", o->stages, "Only these: text, enhancer, denoiser, vae, pipeline, load, accuracy")
+      ->check(CLI::IsMember({"text", "enhancer", "denoiser", "vae", "pipeline", "load", "accuracy"}));
   c->add_option("--weights", o->weights, "Keep matrices in this dtype, e.g. q8_0 (default: by --dtype)");
   c->add_option("--text-tokens", o->bench.text_tokens, "Text tokens of the denoiser")
       ->check(CLI::Range(1, 65536))
@@ -208,7 +215,7 @@ void add_bench(CLI::App& app, Command& command) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   c->add_option("--steps", o->steps, "Steps of the whole pipeline (default: the model's)")->check(CLI::Range(1, 1000));
-  c->add_option("--repeat", o->bench.repetitions, "Repetitions; the median is shown")
+  c->add_option("--repeat", o->bench.repetitions, "Repetitions; the median and the best are shown")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   c->add_flag("--json", o->json, "Print JSON");
@@ -218,6 +225,7 @@ void add_bench(CLI::App& app, Command& command) {
       "picture\n"
       "  danqing bench -m ERNIE-Image --stage denoiser --size 1024x1024 --dtype bf16\n"
       "  danqing bench --config ernie-8b --layers 2 --size 512x512  true shapes with made-up weights\n"
+      "  danqing bench --config z-image-6b --layers 2 --stage denoiser\n"
       "GFLOP/s count two operations for each multiply-add of matrices, convolutions and attention.");
   add_model_options(*c, o->model);
   c->callback([o, &command] { command = [o] { return run(*o); }; });
