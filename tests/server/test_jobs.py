@@ -92,7 +92,7 @@ class Jobs(ServerTest):
     def test_refusals_say_why(self):
         for status, says, body in (
                 (422, "prompt", {}), (422, "prompt", {"prompt": 5}), (413, "pixels", {**SMALL, "size": "4096x4096"}),
-                (422, "multiple of", {**SMALL, "size": "100x100"}), (413, "steps", {**SMALL, "steps": 201}),
+                (422, "multiple of", {**SMALL, "size": "100x100"}), (413, "steps", {**SMALL, "num_inference_steps": 201}),
                 (413, "pictures", {**SMALL, "n": 17}), (422, "guidance_scale", {**SMALL, "guidance_scale": "x"}),
                 (422, "seed", {**SMALL, "seed": -1}), (404, "no model", {**SMALL, "model": "nope"}),
                 (413, "prompts of at most", {**SMALL, "prompt": "x" * 20000}), (422, "NUL", {**SMALL, "prompt": "a\0b"}),

@@ -149,12 +149,18 @@ class Disks(OwnServerTest):
         self.assertEqual(s.finished(s.submit())["status"], "done")
 
     def test_a_full_disk(self):
-        # No file may grow beyond 6 kB for this process: pictures of 128x128 cannot be written.
-        s = self.serve(preexec_fn=lambda: None)
+        # No file may grow beyond 6 kB for this process: neither the database nor a picture of 128x128.
+        s = self.serve("--log-level", "error")
         limit = 6000
         first = s.finished(s.submit())
         self.assertEqual(first["status"], "done")
+        running = s.submit(**LONG)
+        until(lambda: s.job(running)["progress"]["step"] >= 1)
         resource.prlimit(s.process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        job = s.finished(running)  # what is being drawn can still be had, and says that it will be gone
+        self.assertEqual(job["status"], "done")
+        self.assertTrue(any("cannot be stored" in n for n in job["notes"]), job["notes"])
+        self.assertTrue(is_png(s.get(f"/v1/jobs/{running}/images/0.png").body, 128))
         r = s.post("/v1/jobs", SMALL)
         self.assertEqual(r.status, 507, r.body)
         self.assertIn("cannot be stored", r.json()["error"]["message"])

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kMaxAttempts = 5;  // a job that takes the server down with it must not do so for ever
 constexpr size_t kMaxUnsaved = 64u << 20;
+constexpr size_t kMaxUnstored = 1000;
 constexpr int kThumbnail = 320;
 constexpr size_t kOutboxFull = 256;  // events that wait; beyond it only those that count are made
 
@@ -181,6 +182,7 @@ std::optional<JobView> Jobs::view(const std::string& id) {
       }
       return v;
     }
+    if (const auto it = unstored_.find(id); it != unstored_.end()) return it->second;
   }
   auto record = store_.find(id);
   if (!record) return {};
@@ -242,7 +244,9 @@ void Jobs::close(const LivePtr& job, Status status, const std::string& code, con
   if (auto r = store_.finish(record, pictures); !r) {
     log_event(log::Level::error, r.error().message, trace_fields(record, "job-end-not-stored"));
     const std::lock_guard lock(mutex_);
-    job->notes.push_back("the job's end cannot be stored: " + r.error().message);
+    record.notes.push_back("the job's end cannot be stored: " + r.error().message);
+    if (unstored_.size() >= kMaxUnstored) unstored_.erase(unstored_.begin());
+    unstored_[record.id] = JobView{record, pictures, Json(), 0};
   }
   {
     const std::lock_guard lock(mutex_);

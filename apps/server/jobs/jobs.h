@@ -131,6 +131,7 @@ class Jobs {
   std::map<std::string, LivePtr> live_;
   std::map<std::pair<std::string, int>, std::string> unsaved_;
   size_t unsaved_bytes_ = 0;
+  std::map<std::string, JobView> unstored_;  ///< jobs whose end the database did not take
   int next_token_ = 1;
   double seconds_per_job_ = 0;
   std::atomic<bool> draining_{false};
