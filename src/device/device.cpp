@@ -144,8 +144,11 @@ Result<std::shared_ptr<Device>> Device::open(std::string_view name, const Device
       log::write(log::Level::warning, e.message + "; trying the next device");
       continue;
     }
-    const std::vector<std::vector<int>> nodes = host::numa_nodes(host::allowed_cpus());
-    if (d->is_cpu_) DQ_CHECK(host::apply_numa(cpu.numa, nodes));
+    std::vector<std::vector<int>> nodes;
+    if (d->is_cpu_ && cpu.numa != Numa::off) {
+      nodes = host::numa_nodes(host::allowed_cpus());
+      DQ_CHECK(host::apply_numa(cpu.numa, nodes));
+    }
     d->threads_ = cpu.threads ? cpu.threads : default_threads();
     const bool own = d->is_cpu_ && cpu.kernels == CpuKernels::danqing && kernels::computes(kernels::Format::f32);
     if (auto set = procedure<ggml_backend_set_n_threads_t>(d->backend_, "ggml_backend_set_n_threads");
@@ -265,7 +268,8 @@ Result<Device::GraphBuffer> Device::allocate_graph(ggml_cgraph* graph, std::stri
   if (is_cpu_) {
     for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
       const ggml_tensor* node = ggml_graph_node(graph, i);
-      if (node->view_src || !node->buffer || ggml_backend_buffer_get_size(node->buffer) != g.get_deleter().bytes) continue;
+      if (node->view_src || !node->buffer || ggml_backend_buffer_get_size(node->buffer) != g.get_deleter().bytes)
+        continue;
       use_large_pages(ggml_backend_buffer_get_base(node->buffer), g.get_deleter().bytes);
       break;
     }

@@ -84,7 +84,7 @@ struct Pass {
   /// Keys first .. last of one head as strips [dim][nr], values as strips [keys of a block][nr].
   void pack(int64_t b, int64_t head, int64_t slot, int64_t segment_begin, int64_t first) const {
     const int64_t last = std::min(first + kKeys, s.keys);
-    std::vector<float> wide(static_cast<size_t>(4 * std::max(s.dim, s.padded_values)));
+    std::vector<float> wide(type == DType::f32 ? 0 : static_cast<size_t>(4 * std::max(s.dim, s.padded_values)));
     const auto widened = [&](const ggml_tensor* t, int64_t i, int64_t n, int64_t slot4) {
       const std::byte* from = row(t, b, i, head);
       if (type == DType::f32) return reinterpret_cast<const float*>(from);

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "device/kernels/activation.h"
-#include "device/kernels/channels_last_nodes.h"
 #include "device/kernels/conv.h"
+#include "device/kernels/note.h"
 #include "device/kernels/rowwise.h"
 
 namespace danqing::kernels {
@@ -117,27 +117,15 @@ ggml_tensor* silu_picture(Graph& g, ggml_tensor* x) {
     n.flags |= Note::kSilu;
     return channels_last_view(g, apply_norm(g, b->src[0], b->src[1], n));
   }
-  ggml_tensor* y = op(g, "silu", sizes(b), {b}, 0, [](const OpRun& r) {
-    const auto* from = static_cast<const float*>(r.out->src[0]->data);
-    auto* to = static_cast<float*>(r.out->data);
-    for_ranges(r.pool, ggml_nelements(r.out), kPiece,
-               [&](int64_t first, int64_t last, int) { silu(from + first, last - first, to + first); });
-  });
-  return channels_last_view(g, set_note(y, {.made = Made::pointwise, .reusable = 1}));
+  return channels_last_view(g, unary(g, b, Unary::silu));
 }
 
 ggml_tensor* add_pictures(Graph& g, ggml_tensor* a, ggml_tensor* b) {
   ggml_tensor *p = base(a), *q = base(b);
   if (!p || !q || !ggml_are_same_shape(p, q)) return nullptr;
   if (ggml_tensor* y = add_to_conv(g, p, q)) return channels_last_view(g, y);
-  ggml_tensor* y = op(g, "add", sizes(p), {p, q}, 0, [](const OpRun& r) {
-    const auto* x0 = static_cast<const float*>(r.out->src[0]->data);
-    const auto* x1 = static_cast<const float*>(r.out->src[1]->data);
-    auto* to = static_cast<float*>(r.out->data);
-    for_ranges(r.pool, ggml_nelements(r.out), kPiece,
-               [&](int64_t first, int64_t last, int) { add(x0 + first, x1 + first, last - first, to + first); });
-  });
-  return channels_last_view(g, set_note(y, {.made = Made::pointwise, .reusable = 3}));
+  ggml_tensor* y = binary(g, p, q, Binary::add);
+  return channels_last_view(g, set_note(y, {.made = Made::pointwise, .reusable = 3}));  // over either picture
 }
 
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "device/kernels/channels_last.h"
-#include "device/kernels/channels_last_nodes.h"
 #include "device/kernels/conv_winograd.h"
 #include "device/kernels/gemm.h"
+#include "device/kernels/note.h"
 
 namespace danqing::kernels {
 namespace {

@@ -64,8 +64,8 @@ HWY_AFTER_NAMESPACE();
 #include <cmath>
 
 #include "device/kernels/channels_last.h"
-#include "device/kernels/channels_last_nodes.h"
 #include "device/kernels/conv.h"
+#include "device/kernels/note.h"
 
 namespace danqing::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "device/kernels/activation.h"
-#include "device/kernels/channels_last_nodes.h"
+#include "device/kernels/note.h"
 
 namespace danqing::kernels {
 namespace {

@@ -2,31 +2,23 @@
 #include <array>
 
 #include "base/try.h"
+#include "models/config_checks.h"
 #include "models/ernie_image/transformer.h"
 
 namespace danqing::ernie_image {
 namespace {
 
-struct Range {
-  const char* field;
-  int64_t value, min, max;
-};
-
 // The bounds keep every product of sizes far inside 63 bits; the largest known model has a hidden size of 4096.
 Result<void> check_sizes(const Config& c, const std::string& where) {
-  const std::array<Range, 8> ranges{{{"hidden_size", c.hidden_size, 1, 65536},
-                                     {"num_attention_heads", c.num_attention_heads, 1, 4096},
-                                     {"num_layers", c.num_layers, 1, 1024},
-                                     {"ffn_hidden_size", c.ffn_hidden_size, 1, 1 << 20},
-                                     {"in_channels", c.in_channels, 1, 65536},
-                                     {"out_channels", c.out_channels, 1, 65536},
-                                     {"patch_size", c.patch_size, 1, 64},
-                                     {"text_in_dim", c.text_in_dim, 1, 65536}}};
-  for (const Range& r : ranges) {
-    if (r.value < r.min || r.value > r.max)
-      return bad_input("[transformer] {}: field '{}' expected {} to {}, got {}", where, r.field, r.min, r.max, r.value);
-  }
-  return {};
+  const std::array<SizeRange, 8> ranges{{{"hidden_size", c.hidden_size, 1, 65536},
+                                         {"num_attention_heads", c.num_attention_heads, 1, 4096},
+                                         {"num_layers", c.num_layers, 1, 1024},
+                                         {"ffn_hidden_size", c.ffn_hidden_size, 1, 1 << 20},
+                                         {"in_channels", c.in_channels, 1, 65536},
+                                         {"out_channels", c.out_channels, 1, 65536},
+                                         {"patch_size", c.patch_size, 1, 64},
+                                         {"text_in_dim", c.text_in_dim, 1, 65536}}};
+  return check_ranges(ranges, where);
 }
 
 Result<void> check(const Config& c, const std::string& where) {
@@ -36,16 +28,7 @@ Result<void> check(const Config& c, const std::string& where) {
                      c.hidden_size, c.num_attention_heads);
   if (c.rope_axes_dim.size() != 3)
     return bad_input("[transformer] {}: field 'rope_axes_dim' expected 3 sizes, got {}", where, c.rope_axes_dim.size());
-  int64_t left = c.head_dim();
-  for (int64_t d : c.rope_axes_dim) {
-    if (d < 2 || d % 2 != 0 || d > left)
-      return bad_input("[transformer] {}: field 'rope_axes_dim' expected even positive sizes with sum {}, got [{}]",
-                       where, c.head_dim(), fmt::join(c.rope_axes_dim, ", "));
-    left -= d;
-  }
-  if (left != 0)
-    return bad_input("[transformer] {}: field 'rope_axes_dim' expected the sum {} (hidden_size / heads), got {}", where,
-                     c.head_dim(), c.head_dim() - left);
+  DQ_CHECK(check_rope_axes("rope_axes_dim", c.rope_axes_dim, c.head_dim(), "hidden_size / heads", where));
   if (!(c.rope_theta >= 1 && c.rope_theta <= 1e12))
     return bad_input("[transformer] {}: field 'rope_theta' expected 1 to 1e12, got {}", where, c.rope_theta);
   if (!(c.eps > 0 && c.eps <= 0.1f))

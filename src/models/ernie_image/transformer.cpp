@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "base/try.h"
 #include "models/ernie_image/graph.h"
 #include "models/ernie_image/positions.h"
+#include "models/kept_runner.h"
 
 namespace danqing::ernie_image {
 namespace {
@@ -35,25 +35,13 @@ Result<GraphShape> graph_shape(const Config& c, int64_t batch, int64_t h, int64_
 
 }  // namespace
 
-struct Transformer::Impl {
+struct Transformer::Impl : KeptRunner<GraphShape> {
   std::shared_ptr<Device> device;
   Config config;
   std::shared_ptr<const Weights> weights;
 
-  // Kept from the last call: the graph of its shape, whose tables are those of these text lengths.
-  GraphShape shape;
-  std::optional<Runner> runner;
-  std::vector<int64_t> lengths;
-
   Result<void> prepare(const GraphShape& wanted) {
-    if (runner && shape == wanted) return {};
-    runner.reset();  // before the next one, so that both never hold memory together
-    lengths.clear();
-    shape = wanted;
-    Runner next(build_graph(*device, config, *weights, shape));
-    DQ_CHECK(next.prepare());
-    runner.emplace(std::move(next));
-    return {};
+    return keep(wanted, [&] { return build_graph(*device, config, *weights, wanted); });
   }
 
   // Positions and mask; they stay in the graph's inputs until the text lengths change.

@@ -9,9 +9,8 @@
 namespace danqing::mistral3 {
 namespace {
 
-// Far above any released model, low enough that products of a few of them fit 63 bits and a double.
-constexpr int64_t kMaxWidth = 1 << 17, kMaxVocab = 1 << 23, kMaxLayers = 1024, kMaxHeads = 2048, kMaxHeadDim = 1024;
-constexpr int64_t kMaxPositions = 1 << 30;
+// As kMaxLayers and kMaxPositions.
+constexpr int64_t kMaxWidth = 1 << 17, kMaxVocab = 1 << 23, kMaxHeads = 2048, kMaxHeadDim = 1024;
 
 /// The object with the sizes: text_config of a multimodal model, or the document itself.
 Result<JsonObject> text_object(const JsonObject& root) {
@@ -39,24 +38,6 @@ Result<void> refuse_unsupported(const JsonObject& root, const JsonObject& text) 
         "[config] {}: quantization_config (weights with separate scales) is not supported; use the bf16 "
         "checkpoint or a GGUF-type quantisation",
         text.where());
-  return {};
-}
-
-Result<void> read_sizes(const JsonObject& o, Config& c) {
-  DQ_TRY(c.vocab_size, o.integer_in("vocab_size", 1, kMaxVocab));
-  DQ_TRY(c.hidden_size, o.integer_in("hidden_size", 1, kMaxWidth));
-  DQ_TRY(c.intermediate_size, o.integer_in("intermediate_size", 1, 4 * kMaxWidth));
-  DQ_TRY(c.num_hidden_layers, o.integer_in("num_hidden_layers", 1, kMaxLayers));
-  DQ_TRY(c.num_attention_heads, o.integer_in("num_attention_heads", 1, kMaxHeads));
-  DQ_TRY(c.num_key_value_heads, o.integer_in("num_key_value_heads", 1, c.num_attention_heads, c.num_attention_heads));
-  if (c.num_attention_heads % c.num_key_value_heads != 0)
-    return bad_input("[config] {}: expected num_attention_heads to be a multiple of num_key_value_heads, got {} and {}",
-                     o.where(), c.num_attention_heads, c.num_key_value_heads);
-  if (!o.has("head_dim") && c.hidden_size % c.num_attention_heads != 0)
-    return bad_input("[config] {}: expected head_dim, or hidden_size a multiple of num_attention_heads, got {} and {}",
-                     o.where(), c.hidden_size, c.num_attention_heads);
-  DQ_TRY(c.head_dim, o.integer_in("head_dim", 2, kMaxHeadDim, c.hidden_size / c.num_attention_heads));
-  if (c.head_dim % 2 != 0) return bad_input("[config] {}: expected an even head_dim, got {}", o.where(), c.head_dim);
   return {};
 }
 
@@ -141,6 +122,25 @@ Result<void> read_rope(const JsonObject& text, bool ministral, Config& c) {
 
 }  // namespace
 
+Result<void> read_sizes(const JsonObject& o, int64_t default_head_dim, Config& c) {
+  DQ_TRY(c.vocab_size, o.integer_in("vocab_size", 1, kMaxVocab));
+  DQ_TRY(c.hidden_size, o.integer_in("hidden_size", 1, kMaxWidth));
+  DQ_TRY(c.intermediate_size, o.integer_in("intermediate_size", 1, 4 * kMaxWidth));
+  DQ_TRY(c.num_hidden_layers, o.integer_in("num_hidden_layers", 1, kMaxLayers));
+  DQ_TRY(c.num_attention_heads, o.integer_in("num_attention_heads", 1, kMaxHeads));
+  DQ_TRY(c.num_key_value_heads, o.integer_in("num_key_value_heads", 1, c.num_attention_heads, c.num_attention_heads));
+  if (c.num_attention_heads % c.num_key_value_heads != 0)
+    return bad_input("[config] {}: expected num_attention_heads to be a multiple of num_key_value_heads, got {} and {}",
+                     o.where(), c.num_attention_heads, c.num_key_value_heads);
+  const int64_t head_dim = default_head_dim ? default_head_dim : c.hidden_size / c.num_attention_heads;
+  if (!default_head_dim && !o.has("head_dim") && c.hidden_size % c.num_attention_heads != 0)
+    return bad_input("[config] {}: expected head_dim, or hidden_size a multiple of num_attention_heads, got {} and {}",
+                     o.where(), c.hidden_size, c.num_attention_heads);
+  DQ_TRY(c.head_dim, o.integer_in("head_dim", 2, kMaxHeadDim, head_dim));
+  if (c.head_dim % 2 != 0) return bad_input("[config] {}: expected an even head_dim, got {}", o.where(), c.head_dim);
+  return {};
+}
+
 Result<Config> Config::parse(const Json& json, const std::string& where) {
   DQ_TRY(const JsonObject root, JsonObject::of(json, where));
   DQ_TRY(const JsonObject text, text_object(root));
@@ -151,7 +151,7 @@ Result<Config> Config::parse(const Json& json, const std::string& where) {
   DQ_CHECK(refuse_unsupported(root, text));
 
   Config c;
-  DQ_CHECK(read_sizes(text, c));
+  DQ_CHECK(read_sizes(text, 0, c));
   DQ_TRY(c.max_position_embeddings,
          text.integer_in("max_position_embeddings", 1, kMaxPositions, ministral ? 262144 : 131072));
   DQ_CHECK(read_window(text, c));

@@ -39,6 +39,13 @@ struct Config {
   static Result<Config> infer(const TensorSource& source);
 };
 
+// Far above any released model, low enough that products of a few of them fit 63 bits and a double.
+inline constexpr int64_t kMaxLayers = 1024, kMaxPositions = 1 << 30;
+
+/// Vocabulary, widths, layers and heads of any config of this stack, each within its bounds. `default_head_dim` where
+/// the config gives none; 0 = hidden_size / num_attention_heads.
+Result<void> read_sizes(const JsonObject& o, int64_t default_head_dim, Config& c);
+
 /// A config and the names under which files hold its tensors: what tells the architectures of this stack apart.
 struct Architecture {
   Config config;

@@ -7,10 +7,6 @@
 namespace danqing::qwen3 {
 namespace {
 
-// Far above any released model, low enough that products of a few of them fit 63 bits and a double.
-constexpr int64_t kMaxWidth = 1 << 17, kMaxVocab = 1 << 23, kMaxLayers = 1024, kMaxHeads = 2048, kMaxHeadDim = 1024;
-constexpr int64_t kMaxPositions = 1 << 30;
-
 /// Fields that mean another computation than ours: refuse instead of giving wrong features.
 Result<void> refuse_unsupported(const JsonObject& o) {
   DQ_TRY(const std::string act, o.string("hidden_act", "silu"));
@@ -55,18 +51,8 @@ Result<Config> parse_config(const Json& json, const std::string& where) {
   DQ_CHECK(refuse_unsupported(o));
   Config c;
   c.qk_norm = true;
-  DQ_TRY(c.vocab_size, o.integer_in("vocab_size", 1, kMaxVocab));
-  DQ_TRY(c.hidden_size, o.integer_in("hidden_size", 1, kMaxWidth));
-  DQ_TRY(c.intermediate_size, o.integer_in("intermediate_size", 1, 4 * kMaxWidth));
-  DQ_TRY(c.num_hidden_layers, o.integer_in("num_hidden_layers", 1, kMaxLayers));
-  DQ_TRY(c.num_attention_heads, o.integer_in("num_attention_heads", 1, kMaxHeads));
-  DQ_TRY(c.num_key_value_heads, o.integer_in("num_key_value_heads", 1, c.num_attention_heads, c.num_attention_heads));
-  if (c.num_attention_heads % c.num_key_value_heads != 0)
-    return bad_input("[config] {}: expected num_attention_heads to be a multiple of num_key_value_heads, got {} and {}",
-                     where, c.num_attention_heads, c.num_key_value_heads);
-  DQ_TRY(c.head_dim, o.integer_in("head_dim", 2, kMaxHeadDim, 128));
-  if (c.head_dim % 2 != 0) return bad_input("[config] {}: expected an even head_dim, got {}", where, c.head_dim);
-  DQ_TRY(c.max_position_embeddings, o.integer_in("max_position_embeddings", 1, kMaxPositions, 40960));
+  DQ_CHECK(mistral3::read_sizes(o, 128, c));
+  DQ_TRY(c.max_position_embeddings, o.integer_in("max_position_embeddings", 1, mistral3::kMaxPositions, 40960));
   DQ_TRY(const double eps, o.number("rms_norm_eps", 1e-6));
   if (!(eps > 0 && eps < 1)) return bad_input("[config] {}: expected rms_norm_eps in (0, 1), got {}", where, eps);
   c.rms_norm_eps = static_cast<float>(eps);
@@ -91,7 +77,7 @@ Result<Config> infer_config(const TensorSource& source) {
     return t && !t->shape.empty() ? t->shape[0] : 0;
   };
   int64_t layers = 0;
-  while (layers < kMaxLayers && layer(layers, "input_layernorm")) ++layers;
+  while (layers < mistral3::kMaxLayers && layer(layers, "input_layernorm")) ++layers;
   const bool matrix = embed->shape.size() == 2;
   const int64_t head_dim = rows("self_attn.q_norm");
   const auto heads = [&](std::string_view part) {

@@ -3,46 +3,30 @@
 #include <cstdlib>
 
 #include "base/try.h"
+#include "models/config_checks.h"
 #include "models/z_image/transformer.h"
 
 namespace danqing::z_image {
 namespace {
 
-struct Range {
-  const char* field;
-  int64_t value, min, max;
-};
-
 // The bounds keep every product of sizes far inside 63 bits; the largest known model has dim 3840.
 Result<void> check(const Config& c, const std::string& where) {
-  const std::array<Range, 9> ranges{{{"dim", c.dim, 1, 65536},
-                                     {"t_embedder width", c.time_hidden, 1, 65536},
-                                     {"n_heads", c.n_heads, 1, 4096},
-                                     {"n_layers", c.n_layers, 1, 1024},
-                                     {"n_refiner_layers", c.n_refiner_layers, 0, 1024},
-                                     {"in_channels", c.in_channels, 1, 65536},
-                                     {"all_patch_size", c.patch_size, 1, 64},
-                                     {"cap_feat_dim", c.cap_feat_dim, 1, 65536},
-                                     {"feed_forward width", c.ffn_dim, 1, 1 << 20}}};
-  for (const Range& r : ranges) {
-    if (r.value < r.min || r.value > r.max)
-      return bad_input("[transformer] {}: field '{}' expected {} to {}, got {}", where, r.field, r.min, r.max, r.value);
-  }
+  const std::array<SizeRange, 9> ranges{{{"dim", c.dim, 1, 65536},
+                                         {"t_embedder width", c.time_hidden, 1, 65536},
+                                         {"n_heads", c.n_heads, 1, 4096},
+                                         {"n_layers", c.n_layers, 1, 1024},
+                                         {"n_refiner_layers", c.n_refiner_layers, 0, 1024},
+                                         {"in_channels", c.in_channels, 1, 65536},
+                                         {"all_patch_size", c.patch_size, 1, 64},
+                                         {"cap_feat_dim", c.cap_feat_dim, 1, 65536},
+                                         {"feed_forward width", c.ffn_dim, 1, 1 << 20}}};
+  DQ_CHECK(check_ranges(ranges, where));
   if (c.dim % c.n_heads != 0)
     return bad_input("[transformer] {}: expected n_heads to divide dim {}, got {}", where, c.dim, c.n_heads);
   if (c.axes_dims.size() != 3 || c.axes_lens.size() != 3)
     return bad_input("[transformer] {}: fields 'axes_dims' and 'axes_lens' expected 3 sizes each, got {} and {}", where,
                      c.axes_dims.size(), c.axes_lens.size());
-  int64_t left = c.head_dim();
-  for (int64_t d : c.axes_dims) {
-    if (d < 2 || d % 2 != 0 || d > left)
-      return bad_input("[transformer] {}: field 'axes_dims' expected even positive sizes with sum {}, got [{}]", where,
-                       c.head_dim(), fmt::join(c.axes_dims, ", "));
-    left -= d;
-  }
-  if (left != 0)
-    return bad_input("[transformer] {}: field 'axes_dims' expected the sum {} (dim / n_heads), got {}", where,
-                     c.head_dim(), c.head_dim() - left);
+  DQ_CHECK(check_rope_axes("axes_dims", c.axes_dims, c.head_dim(), "dim / n_heads", where));
   for (int64_t n : c.axes_lens)
     if (n < 1 || n > (1 << 20))
       return bad_input("[transformer] {}: field 'axes_lens' expected 1 to {}, got {}", where, 1 << 20, n);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 
 #include "base/try.h"
+#include "models/kept_runner.h"
 #include "models/z_image/graph.h"
 #include "models/z_image/positions.h"
 
@@ -57,25 +57,13 @@ void append_pairs(const std::vector<float>& values, std::vector<float>& out) {
 
 }  // namespace
 
-struct Transformer::Impl {
+struct Transformer::Impl : KeptRunner<GraphShape> {
   std::shared_ptr<Device> device;
   Config config;
   std::shared_ptr<const Weights> weights;
 
-  // Kept from the last call: the graph of its shape, whose tables are those of these caption lengths.
-  GraphShape shape;
-  std::optional<Runner> runner;
-  std::vector<int64_t> lengths;
-
   Result<void> prepare(const GraphShape& wanted) {
-    if (runner && shape == wanted) return {};
-    runner.reset();  // before the next one, so that both never hold memory together
-    lengths.clear();
-    shape = wanted;
-    Runner next(build_graph(*device, config, *weights, shape));
-    DQ_CHECK(next.prepare());
-    runner.emplace(std::move(next));
-    return {};
+    return keep(wanted, [&] { return build_graph(*device, config, *weights, wanted); });
   }
 
   // Positions, padding and mask; they stay in the graph's inputs until the caption lengths change.
