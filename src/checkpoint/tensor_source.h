@@ -70,6 +70,7 @@ class TensorSource {
   /// The stored bytes, mapped; valid while this source lives.
   std::span<const std::byte> bytes(const TensorInfo& t) const;
   const std::vector<std::filesystem::path>& files() const { return files_; }
+  bool in_files() const { return !maps_.empty(); }  ///< bytes() lie in mapped files, not in memory of the source
   /// safetensors `__metadata__`, or GGUF key/values as text (arrays shortened).
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::filesystem::path& path() const { return path_; }

@@ -22,6 +22,7 @@ struct TensorSpec {
   Shape shape;  ///< exact; [1x1 kernels may be stored as 2-D matrices, one row as a vector, and the reverse]
   WeightUse use = WeightUse::matrix;
   bool optional = false;
+  int group = -1;  ///< the layer it belongs to, counted from 0 in the order in which a pass uses them; -1: to none
 };
 
 /// Foreign names as data: ours = strip one of `prefixes` (none given: ""), then replace by `aliases`: one pass from the

@@ -16,13 +16,15 @@ namespace danqing {
 namespace {
 
 constexpr int64_t kPieceValues = int64_t{1} << 20;  // per thread: 4 MiB as f32
-constexpr size_t kCopyBytes = size_t{64} << 20;     // without conversion: often enough for progress and cancelling
+constexpr size_t kCopyBytes = size_t{16} << 20;     // without conversion: often enough for progress and cancelling
 
 /// A tensor cut into pieces of whole units; as many are worked on at once as there are threads.
 class Pieces {
  public:
   Pieces(int64_t count, int64_t unit, int threads)
-      : count_(count), piece_(std::max(unit, kPieceValues / unit * unit)), at_once_(std::max(1, threads)) {}
+      : count_(count),
+        piece_(std::max(unit, kPieceValues / unit * unit)),
+        at_once_(std::clamp<int64_t>((count + piece_ - 1) / piece_, 1, std::max(1, threads))) {}
 
   int64_t slots() const { return at_once_; }
   size_t most() const { return static_cast<size_t>(std::min(piece_, count_)); }  ///< values in a piece
@@ -48,6 +50,12 @@ class Pieces {
  private:
   int64_t count_, piece_, at_once_;
 };
+
+/// Values in the smallest piece: whole blocks of both types and, when values are quantised, whole rows.
+int64_t common_unit(const StoredValues& from, DType to) {
+  const int64_t unit = std::lcm<int64_t>(from.unit(), traits(to).block_elements);
+  return is_quantized(to) ? std::lcm(unit, from.row()) : unit;
+}
 
 Result<void> check_finite(std::span<const float> values) {
   for (float v : values)
@@ -114,11 +122,21 @@ void parallel_for(int threads, int64_t n, const std::function<void(int64_t)>& f)
   for (std::thread& t : others) t.join();
 }
 
+uint64_t conversion_bytes(const StoredValues& from, DType to, int threads) {
+  if (from.dtype() == to && !from.scaled()) {
+    if (!from.reordered()) return 0;
+    return stored_bytes(to, static_cast<int64_t>(Pieces(from.count(), from.unit(), 1).most()));
+  }
+  const int64_t unit = common_unit(from, to);
+  if (unit <= 0) return 0;
+  const Pieces pieces(from.count(), unit, threads);
+  const uint64_t slot = pieces.most() * sizeof(float) + stored_bytes(to, static_cast<int64_t>(pieces.most()));
+  return static_cast<uint64_t>(pieces.slots()) * slot + from.scale_bytes();
+}
+
 Result<void> convert(const StoredValues& from, DType to, const ConvertOptions& o, const PieceSink& sink) {
   if (from.dtype() == to && !from.scaled() && o.divisor == 1) return copy(from, sink);
-  // A piece is whole blocks of both types and, when values are quantised, whole rows.
-  int64_t unit = std::lcm<int64_t>(from.unit(), traits(to).block_elements);
-  if (is_quantized(to)) unit = std::lcm(unit, from.row());
+  const int64_t unit = common_unit(from, to);
   if (unit <= 0 || from.count() % unit != 0)
     return bad_input("[dtype] expected whole {} and {} blocks, got {} values in rows of {}", name(from.dtype()),
                      name(to), from.count(), from.row());

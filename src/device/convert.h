@@ -28,8 +28,11 @@ struct ConvertOptions {
   Deviation* deviation = nullptr;  ///< filled when given; compares in the original's units
 };
 
-/// Converts to dtype `to`. Holds at most a few MiB per thread besides. Error (bad_input): rows that are no whole
-/// blocks, a value that is not finite where blocks are made, or a finite one that becomes infinite.
+/// Host memory that convert() takes for itself without a comparison; `from` may be an outline.
+uint64_t conversion_bytes(const StoredValues& from, DType to, int threads);
+
+/// Converts to dtype `to`. Holds at most a few MiB per thread besides (conversion_bytes). Error (bad_input): rows that
+/// are no whole blocks, a value that is not finite where blocks are made, or a finite one that becomes infinite.
 Result<void> convert(const StoredValues& from, DType to, const ConvertOptions& options, const PieceSink& sink);
 
 /// The largest absolute value; error (bad_input) when a value is not finite.

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <set>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -187,25 +188,58 @@ std::string Device::kernels_text() const {
 
 ggml_backend_buffer_type_t Device::buffer_type() const { return ggml_backend_get_default_buffer_type(backend_); }
 
-Result<void> Device::admit(size_t bytes, std::string_view what) {
+std::optional<uint64_t> Device::limit() const {
+  return limit_ == std::numeric_limits<uint64_t>::max() ? std::nullopt : std::optional(limit_);
+}
+
+size_t Device::largest_buffer() const {
+  return std::min(largest_buffer_, ggml_backend_buft_get_max_size(buffer_type()));
+}
+
+Result<void> Device::admit(uint64_t bytes, std::string_view what) {
   const bool fails_now = fail_in_ > 0 && --fail_in_ == 0;
   if (fails_now || bytes > limit_ - std::min<uint64_t>(limit_, allocated_)) {
     return fail(ErrorCode::does_not_fit, "[memory] expected {} free on {} for the {}, got {} in use of {} allowed",
                 format_bytes(bytes), info_.name, what, format_bytes(allocated_),
                 limit_ == std::numeric_limits<uint64_t>::max() ? "all" : format_bytes(limit_));
   }
-  if (is_cpu_) {  // the kernel would promise more than there is and end the process later
-    const uint64_t available = host::memory().available;
-    if (available != 0 && bytes > available)
-      return fail(ErrorCode::does_not_fit, "[memory] expected {} free on {} for the {}, got {}", format_bytes(bytes),
-                  info_.name, what, format_bytes(available));
-  }
   return {};
 }
 
-void Device::charge(size_t bytes) {
+void Device::count(uint64_t bytes) {
   allocated_ += bytes;
   peak_ = std::max(peak_, allocated_);
+}
+
+/// The kernel would promise more than there is and end the process later. Pages of a mapped file are no such promise.
+Result<void> Device::check_host_memory(uint64_t bytes, std::string_view what) const {
+  if (!is_cpu_) return {};
+  const uint64_t available = host::memory().available;
+  if (available != 0 && bytes > available)
+    return fail(ErrorCode::does_not_fit, "[memory] expected {} free on {} for the {}, got {}", format_bytes(bytes),
+                info_.name, what, format_bytes(available));
+  return {};
+}
+
+Result<Device::Charge> Device::charge(uint64_t bytes, std::string_view what) {
+  if (bytes == 0) return Charge();
+  DQ_CHECK(admit(bytes, what));
+  count(bytes);
+  return Charge(this, bytes);
+}
+
+void Device::Charge::shrink(uint64_t bytes) {
+  if (!device_ || bytes >= bytes_) return;
+  device_->allocated_ -= bytes_ - bytes;
+  bytes_ = bytes;
+}
+
+Device::Charge& Device::Charge::operator=(Charge&& other) noexcept {
+  if (this == &other) return *this;
+  shrink(0);
+  device_ = std::exchange(other.device_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  return *this;
 }
 
 /// Pages of 2 MiB: packed strips and activations go past thousands of small ones otherwise (8 % of a product's time).
@@ -221,7 +255,12 @@ static void use_large_pages(void* base, size_t bytes) {
 #endif
 }
 
-static Error refused(const Device& d, size_t bytes, std::string_view what) {
+/// `piece`: the largest part that cannot be split.
+static Error refused(const Device& d, size_t bytes, size_t piece, std::string_view what) {
+  if (piece > d.largest_buffer())
+    return fail(ErrorCode::does_not_fit,
+                "[memory] expected {} in one piece on {} for the {}, got a device whose largest buffer is {}",
+                format_bytes(piece), d.info().name, what, format_bytes(d.largest_buffer()));
   return fail(ErrorCode::does_not_fit,
               "[memory] expected {} free on {} for the {}, got a refusal from its driver ({} in use)",
               format_bytes(bytes), d.info().name, what, format_bytes(d.allocated()));
@@ -229,14 +268,15 @@ static Error refused(const Device& d, size_t bytes, std::string_view what) {
 
 Result<Device::Buffer> Device::allocate(size_t bytes, std::string_view what) {
   DQ_CHECK(admit(bytes, what));
+  DQ_CHECK(check_host_memory(bytes, what));
   ggml_backend_buffer_t b = nullptr;
   try {
-    b = ggml_backend_buft_alloc_buffer(buffer_type(), bytes);
+    if (bytes <= largest_buffer_) b = ggml_backend_buft_alloc_buffer(buffer_type(), bytes);
   } catch (const std::exception&) {  // a backend's own C++ or driver exception
   }
-  if (!b) return refused(*this, bytes, what);
+  if (!b) return refused(*this, bytes, bytes, what);
   if (is_cpu_) use_large_pages(ggml_backend_buffer_get_base(b), ggml_backend_buffer_get_size(b));
-  charge(ggml_backend_buffer_get_size(b));
+  count(ggml_backend_buffer_get_size(b));
   return Buffer(b, BufferDeleter{this});
 }
 
@@ -256,23 +296,29 @@ size_t Device::measure_graph(ggml_cgraph* graph) const {
 Result<Device::GraphBuffer> Device::allocate_graph(ggml_cgraph* graph, std::string_view what) {
   const size_t bytes = measure_graph(graph);
   DQ_CHECK(admit(bytes, what));
+  DQ_CHECK(check_host_memory(bytes, what));
   GraphBuffer g(ggml_gallocr_new(buffer_type()), GraphBufferDeleter{this, 0});
   bool placed = false;
   try {
     placed = ggml_gallocr_reserve(g.get(), graph) && ggml_gallocr_alloc_graph(g.get(), graph);
   } catch (const std::exception&) {
   }
-  if (!placed) return refused(*this, bytes, what);
+  if (!placed) {
+    size_t piece = 0;
+    for (int i = 0; i < ggml_graph_n_nodes(graph); ++i)
+      piece = std::max(piece, ggml_backend_buft_get_alloc_size(buffer_type(), ggml_graph_node(graph, i)));
+    return refused(*this, bytes, piece, what);
+  }
   g.get_deleter().bytes = ggml_gallocr_get_buffer_size(g.get(), 0);
-  charge(g.get_deleter().bytes);
+  count(g.get_deleter().bytes);
   if (is_cpu_) {
+    std::set<ggml_backend_buffer_t> parts;
     for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
       const ggml_tensor* node = ggml_graph_node(graph, i);
-      if (node->view_src || !node->buffer || ggml_backend_buffer_get_size(node->buffer) != g.get_deleter().bytes)
-        continue;
-      use_large_pages(ggml_backend_buffer_get_base(node->buffer), g.get_deleter().bytes);
-      break;
+      if (!node->view_src && node->buffer) parts.insert(node->buffer);
     }
+    for (ggml_backend_buffer_t part : parts)
+      use_large_pages(ggml_backend_buffer_get_base(part), ggml_backend_buffer_get_size(part));
   }
   return g;
 }

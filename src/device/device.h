@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "danqing/cpu.h"
@@ -29,6 +31,7 @@ std::string cpu_features();       ///< "AVX2 FMA F16C AVX512F ..." as the proces
 namespace kernels {
 class Pool;
 }
+class PagedTensors;
 
 /// The threads also serve the conversion of weights for a card.
 using DeviceOptions = CpuOptions;
@@ -52,8 +55,8 @@ class Device {
   ggml_backend_t backend() const { return backend_; }
   ggml_backend_buffer_type_t buffer_type() const;
 
-  /// Device memory comes from the next two functions only: both count it, both keep to the limit, neither returns null.
-  /// Error does_not_fit names the bytes and `what`. Buffers must be freed before the Device.
+  /// Device memory comes from the next three functions only: all count it, all keep to the limit, none returns null.
+  /// Error does_not_fit names the bytes and `what`. Buffers and charges must be freed before the Device.
   struct BufferDeleter {
     Device* device = nullptr;
     void operator()(ggml_backend_buffer_t b) const;
@@ -72,20 +75,50 @@ class Device {
   /// The bytes that allocate_graph would take; allocates nothing.
   size_t measure_graph(ggml_cgraph* graph) const;
 
+  /// Memory in use that no buffer of ours holds: mapped weights that the CPU reads where they lie, room for
+  /// conversions. Counted as long as the object lives.
+  class Charge {
+   public:
+    Charge() = default;
+    Charge(Charge&& other) noexcept
+        : device_(std::exchange(other.device_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Charge& operator=(Charge&& other) noexcept;
+    ~Charge() { shrink(0); }
+    uint64_t bytes() const { return bytes_; }
+    void shrink(uint64_t bytes);  ///< gives back all beyond `bytes`
+
+   private:
+    friend class Device;
+    Charge(Device* device, uint64_t bytes) : device_(device), bytes_(bytes) {}
+    Device* device_ = nullptr;
+    uint64_t bytes_ = 0;
+  };
+  Result<Charge> charge(uint64_t bytes, std::string_view what);
+
   uint64_t allocated() const { return allocated_; }
   uint64_t peak_allocated() const { return peak_; }
   /// Allocations beyond this many bytes in all fail with does_not_fit.
   void set_limit(uint64_t bytes) { limit_ = bytes; }
+  std::optional<uint64_t> limit() const;
+  /// The largest buffer that the device's driver promises to give; what is placed is split accordingly.
+  size_t largest_buffer() const;
+  /// For tests: a device whose driver refuses larger buffers of weights and state.
+  void set_largest_buffer(size_t bytes) { largest_buffer_ = bytes; }
   /// For tests: the n-th allocation from now (1 = the next one) fails; 0 turns it off.
   void fail_allocation(int n) { fail_in_ = n; }
+
+  /// Weights of this device that are not, or not always, in memory. They enter and leave themselves; a Runner asks
+  /// them.
+  std::vector<PagedTensors*>& paged() { return paged_; }
 
   /// Polled between operations on the CPU while a graph runs; null to remove. Ignored by backends without it.
   void set_abort_callback(ggml_abort_callback callback, void* data) const;
 
  private:
   Device();
-  Result<void> admit(size_t bytes, std::string_view what);
-  void charge(size_t bytes);
+  Result<void> admit(uint64_t bytes, std::string_view what);
+  Result<void> check_host_memory(uint64_t bytes, std::string_view what) const;
+  void count(uint64_t bytes);
   DeviceInfo info_;
   ggml_backend_t backend_ = nullptr;
   int threads_ = 1;
@@ -94,6 +127,8 @@ class Device {
   CpuPrecision cpu_precision_ = CpuPrecision::automatic;
   uint64_t allocated_ = 0, peak_ = 0, limit_ = std::numeric_limits<uint64_t>::max();
   int fail_in_ = 0;
+  size_t largest_buffer_ = std::numeric_limits<size_t>::max();
+  std::vector<PagedTensors*> paged_;
 };
 
 }  // namespace danqing

@@ -8,6 +8,7 @@
 #include "base/try.h"
 #include "device/dequantize.h"
 #include "device/kernels/channels_last.h"
+#include "device/paged_tensors.h"
 
 namespace danqing {
 namespace {
@@ -123,10 +124,28 @@ size_t Runner::measure() {
   return graph_->device().measure_graph(graph_->finish()) + scratch;
 }
 
+namespace {
+
+/// Weights that are only described have no values to compute with.
+Result<void> check_present(Device& device, ggml_cgraph* graph) {
+  for (const PagedTensors* paged : device.paged())
+    for (int i = 0; i < ggml_graph_n_nodes(graph); ++i)
+      for (const ggml_tensor* t : ggml_graph_node(graph, i)->src) {
+        if (t && t->view_src) t = t->view_src;
+        if (t && paged->group_of(t) == PagedTensors::kNever)
+          return fail(ErrorCode::failed, "[graph] expected weights with values to compute with, got {}, only described",
+                      t->name);
+      }
+  return {};
+}
+
+}  // namespace
+
 Result<void> Runner::prepare() {
   if (buffer_) return {};
-  const Device& device = graph_->device();
+  Device& device = graph_->device();
   ggml_cgraph* graph = graph_->finish();
+  DQ_CHECK(check_present(device, graph));
   for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
     const ggml_tensor* node = ggml_graph_node(graph, i);
     if (!ggml_backend_supports_op(device.backend(), node))

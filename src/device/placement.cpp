@@ -22,27 +22,42 @@ Result<ggml_tensor*> new_tensor(ggml_context* ctx, ggml_type type, const Shape& 
   return t;
 }
 
+uint64_t placed_bytes(const Device& device, const ggml_tensor* t) {
+  const ggml_backend_buffer_type_t type = device.buffer_type();
+  const uint64_t align = ggml_backend_buft_get_alignment(type);
+  return (ggml_backend_buft_get_alloc_size(type, t) + align - 1) / align * align;
+}
+
+std::vector<Pack> pack(const Device& device, const std::vector<ggml_tensor*>& tensors, size_t largest) {
+  const uint64_t most = std::min(largest, device.largest_buffer());
+  std::vector<Pack> packs;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const uint64_t bytes = placed_bytes(device, tensors[i]);
+    if (packs.empty() || packs.back().bytes + bytes > most) packs.push_back({i, i, 0});
+    packs.back().end = i + 1;
+    packs.back().bytes += bytes;
+  }
+  return packs;
+}
+
+Result<void> put(const Device& device, ggml_backend_buffer_t buffer, const std::vector<ggml_tensor*>& tensors,
+                 const Pack& pack, std::string_view what) {
+  char* at = static_cast<char*>(ggml_backend_buffer_get_base(buffer));
+  for (size_t i = pack.first; i < pack.end; ++i) {
+    if (ggml_backend_tensor_alloc(buffer, tensors[i], at) != GGML_STATUS_SUCCESS)
+      return fail(ErrorCode::device_lost, "[memory] expected {} to take the {}, got an error from its driver",
+                  device.info().name, what);
+    at += placed_bytes(device, tensors[i]);
+  }
+  return {};
+}
+
 Result<std::vector<Device::Buffer>> place(Device& device, const std::vector<ggml_tensor*>& tensors,
                                           std::string_view what, size_t largest) {
-  const ggml_backend_buffer_type_t type = device.buffer_type();
-  const size_t align = ggml_backend_buft_get_alignment(type);
-  const size_t most = std::min(largest, ggml_backend_buft_get_max_size(type));
-  const auto padded = [&](const ggml_tensor* t) {
-    return (ggml_backend_buft_get_alloc_size(type, t) + align - 1) / align * align;
-  };
   std::vector<Device::Buffer> buffers;
-  for (size_t first = 0, end = 0; first < tensors.size(); first = end) {
-    size_t bytes = 0;
-    for (; end < tensors.size() && (end == first || bytes + padded(tensors[end]) <= most); ++end)
-      bytes += padded(tensors[end]);
-    DQ_TRY(Device::Buffer buffer, device.allocate(bytes, what));
-    char* at = static_cast<char*>(ggml_backend_buffer_get_base(buffer.get()));
-    for (size_t i = first; i < end; ++i) {
-      if (ggml_backend_tensor_alloc(buffer.get(), tensors[i], at) != GGML_STATUS_SUCCESS)
-        return fail(ErrorCode::device_lost, "[memory] expected {} to take the {}, got an error from its driver",
-                    device.info().name, what);
-      at += padded(tensors[i]);
-    }
+  for (const Pack& p : pack(device, tensors, largest)) {
+    DQ_TRY(Device::Buffer buffer, device.allocate(p.bytes, what));
+    DQ_CHECK(put(device, buffer.get(), tensors, p, what));
     buffers.push_back(std::move(buffer));
   }
   return buffers;

@@ -1,4 +1,5 @@
-// Gives tensors of a ggml context their place in device buffers. Shared by Weights and State; not for other layers.
+// Gives tensors of a ggml context their place in device buffers. Shared by Weights and State; not for other
+// layers.
 #pragma once
 #include <ggml.h>
 
@@ -15,8 +16,19 @@ ggml_context* tensor_context(size_t n);
 /// New tensor in `ctx`; `shape` in torch order, 0 to 4 axes, sizes >= 1, rows whole blocks.
 Result<ggml_tensor*> new_tensor(ggml_context* ctx, ggml_type type, const std::vector<int64_t>& shape,
                                 std::string_view name);
-/// Places `tensors` into as few buffers as the device's largest buffer (or `largest`, in tests) allows. Error
-/// does_not_fit.
+/// What a tensor takes in a buffer of the device, padding included.
+uint64_t placed_bytes(const Device& device, const ggml_tensor* t);
+/// Tensors first ... end - 1 of a list share a buffer.
+struct Pack {
+  size_t first = 0, end = 0;
+  uint64_t bytes = 0;
+};
+/// In order into as few buffers as the device's largest (or `largest`, in tests) allows; allocates nothing.
+std::vector<Pack> pack(const Device& device, const std::vector<ggml_tensor*>& tensors, size_t largest = SIZE_MAX);
+/// Gives the tensors of a pack their addresses in `buffer`. Error device_lost when its driver refuses.
+Result<void> put(const Device& device, ggml_backend_buffer_t buffer, const std::vector<ggml_tensor*>& tensors,
+                 const Pack& pack, std::string_view what);
+/// pack(), allocate, put(). Error does_not_fit.
 Result<std::vector<Device::Buffer>> place(Device& device, const std::vector<ggml_tensor*>& tensors,
                                           std::string_view what, size_t largest = SIZE_MAX);
 

@@ -26,20 +26,25 @@ class State {
   /// All zeros. Errors: does_not_fit; `what` names the use in messages ("key/value cache").
   static Result<std::shared_ptr<State>> create(std::shared_ptr<Device> device, const std::vector<Entry>& entries,
                                                std::string_view what);
+  /// The same tensors without memory: for graphs that are only measured. Running one is an Error.
+  static Result<std::shared_ptr<State>> describe(std::shared_ptr<Device> device, const std::vector<Entry>& entries);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ggml_tensor* at(std::string_view name) const;  ///< an unknown name is a programming error and asserts
   uint64_t bytes() const { return bytes_; }
-  void clear();  ///< zeros everything
+  uint64_t placed_bytes() const { return placed_bytes_; }  ///< what the device counts for them, alignment included
+  void clear();                                            ///< zeros everything
 
  private:
   State() = default;
+  Result<std::vector<ggml_tensor*>> make(const std::vector<Entry>& entries, std::string_view what);
   std::shared_ptr<Device> device_;
   ggml_context* ctx_ = nullptr;
   std::vector<Device::Buffer> buffers_;
   std::map<std::string, ggml_tensor*, std::less<>> by_name_;
-  uint64_t bytes_ = 0;
+  std::unique_ptr<class DescribedTensors> described_;
+  uint64_t bytes_ = 0, placed_bytes_ = 0;
 };
 
 }  // namespace danqing

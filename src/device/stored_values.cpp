@@ -13,11 +13,20 @@ size_t stored_bytes(DType t, int64_t values) {
   return static_cast<size_t>(values / traits(t).block_elements) * static_cast<size_t>(traits(t).block_bytes);
 }
 
-Result<StoredValues> StoredValues::open(const TensorSource& source, const TensorInfo& tensor, int64_t row) {
+StoredValues StoredValues::outline(const TensorInfo& tensor, int64_t row) {
   if (row == 0) row = tensor.shape.empty() ? 1 : std::max<int64_t>(tensor.shape.back(), 1);
-  StoredValues v(tensor.dtype, source.bytes(tensor), element_count(tensor.shape), row);
+  StoredValues v(tensor.dtype, {}, element_count(tensor.shape), row);
   v.head_ = tensor.interleaved_head;
-  v.scaled_ = tensor.scale != nullptr;
+  if (!tensor.scale) return v;
+  v.scaled_ = true;
+  const uint64_t table = static_cast<uint64_t>(element_count(tensor.scale->values.shape)) * sizeof(float);
+  v.scale_bytes_ = tensor.scale->layout == TensorScale::Layout::tiles ? 2 * table : table;  // once in each order
+  return v;
+}
+
+Result<StoredValues> StoredValues::open(const TensorSource& source, const TensorInfo& tensor, int64_t row) {
+  StoredValues v = outline(tensor, row);
+  v.bytes_ = source.bytes(tensor);
   DQ_TRY(v.scale_, ScaleTable::read(source, tensor));
   return v;
 }

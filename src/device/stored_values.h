@@ -13,6 +13,8 @@ class StoredValues {
   /// `source` must outlive the object. `row`: values in a row, where it is not the last axis (0 = it is): a 1x1 kernel
   /// that is used as a matrix. Error (bad_input) as ScaleTable::read.
   static Result<StoredValues> open(const TensorSource& source, const TensorInfo& tensor, int64_t row = 0);
+  /// For questions about sizes alone: reads nothing, not even scales. read() and raw() must not be called.
+  static StoredValues outline(const TensorInfo& tensor, int64_t row = 0);
   /// Bytes that are the weights as they stand, in rows of `row` values.
   StoredValues(DType dtype, std::span<const std::byte> bytes, int64_t count, int64_t row)
       : dtype_(dtype), bytes_(bytes), count_(count), row_(row) {}
@@ -21,6 +23,9 @@ class StoredValues {
   int64_t count() const { return count_; }
   int64_t row() const { return row_; }
   bool scaled() const { return scaled_; }
+  bool reordered() const { return head_ != 0; }  ///< the rows of each head lie interleaved
+  /// Host memory that decoding the scales takes.
+  uint64_t scale_bytes() const { return scale_bytes_; }
   /// Values that read() and raw() can start at and stop at: whole blocks, and whole rows when these are reordered.
   int64_t unit() const;
   /// The bytes that hold the weights as they stand; empty when there are none (scaled or reordered).
@@ -38,6 +43,7 @@ class StoredValues {
   std::span<const std::byte> bytes_;
   int64_t count_ = 0, row_ = 1;
   bool scaled_ = false;
+  uint64_t scale_bytes_ = 0;
   ScaleTable scale_;
   int64_t head_ = 0;  ///< TensorInfo::interleaved_head
 };

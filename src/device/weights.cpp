@@ -1,10 +1,13 @@
 #include "device/weights.h"
 
+#include <algorithm>
 #include <cassert>
+#include <numeric>
 
 #include "base/try.h"
-#include "device/convert.h"
+#include "device/paged_tensors.h"
 #include "device/placement.h"
+#include "device/weight_items.h"
 
 namespace danqing {
 namespace {
@@ -49,85 +52,113 @@ Result<DType> kept_dtype(const Device& device, const TensorSpec& spec, DType sto
   return t;
 }
 
+int WeightSizes::resident(Residency residency, int resident_groups) const {
+  const auto all = static_cast<int>(groups.size());
+  if (residency != Residency::streamed) return all;
+  const int stay = std::clamp(resident_groups, 0, all);
+  return all - stay <= 2 ? all : stay;
+}
+
+uint64_t WeightSizes::device_bytes(Residency residency, int resident_groups) const {
+  if (residency == Residency::described) return 0;
+  const auto stay = static_cast<size_t>(resident(residency, resident_groups));
+  if (stay == groups.size()) return total;
+  const Turn place = largest_turn(stay);
+  const uint64_t buffers = std::accumulate(place.buffers.begin(), place.buffers.end(), uint64_t{0});
+  return std::accumulate(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(stay), fixed) +
+         2 * (buffers + place.mapped) + (staging_on_device ? place.staging : 0);
+}
+
+uint64_t WeightSizes::loading_bytes(Residency residency, int resident_groups) const {
+  const uint64_t after = device_bytes(residency, resident_groups);
+  if (!staging_on_device || residency == Residency::described) return after;
+  const auto stay = static_cast<size_t>(resident(residency, resident_groups));
+  uint64_t now = fixed_staging;
+  for (size_t g = 0; g < stay; ++g) now = std::max(now, turns[g].staging);
+  const uint64_t later = largest_turn(stay).staging;
+  return after - later + std::max(now, later);
+}
+
+WeightSizes::Turn WeightSizes::largest_turn(size_t first) const {
+  Turn largest;
+  for (size_t g = first; g < turns.size(); ++g) {
+    const Turn& t = turns[g];
+    largest.buffers.resize(std::max(largest.buffers.size(), t.buffers.size()));
+    for (size_t i = 0; i < t.buffers.size(); ++i) largest.buffers[i] = std::max(largest.buffers[i], t.buffers[i]);
+    largest.mapped = std::max(largest.mapped, t.mapped);
+    largest.staging = std::max(largest.staging, t.staging);
+  }
+  return largest;
+}
+
 class WeightLoader {
  public:
   WeightLoader(Weights& w, const BoundTensors& bound, const WeightPolicy& policy, const LoadProgress& progress)
       : w_(w), bound_(bound), policy_(policy), progress_(progress) {}
 
   Result<void> run() {
-    for (const BoundTensor& b : bound_.tensors)
-      if (b.stored) total_ += b.stored->bytes;
     w_.ctx_ = tensor_context(bound_.tensors.size());
     if (!w_.ctx_)
       return fail(ErrorCode::does_not_fit, "[weights] expected memory for {} tensor names", bound_.tensors.size());
-    for (const BoundTensor& b : bound_.tensors)
-      if (b.stored) DQ_CHECK(describe(b));
-    DQ_TRY(w_.buffers_, place(*w_.device_, to_place_, "weights"));
-    for (const Device::Buffer& b : w_.buffers_)
-      ggml_backend_buffer_set_usage(b.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    DQ_CHECK(report(0));
-    for (const Pending& p : pending_) DQ_CHECK(fill(p));
-    return {};
+    for (const BoundTensor& b : bound_.tensors) {
+      if (!b.stored) continue;
+      DQ_TRY(WeightItem item, describe(*w_.device_, w_.ctx_, *bound_.source, b, policy_));
+      w_.by_name_[item.name] = item.tensor;
+      w_.bytes_ += ggml_nbytes(item.tensor);
+      if (item.mapped) w_.mapped_bytes_ += ggml_nbytes(item.tensor);
+      items_.push_back(std::move(item));
+    }
+    w_.sizes_ = sizes_of(*w_.device_, items_);
+    if (policy_.residency == Residency::described) return place_nowhere();
+    return load();
   }
 
  private:
-  struct Pending {
-    const BoundTensor* bound;
-    DType kept;
-    ggml_tensor* tensor;
-  };
-
-  Result<void> describe(const BoundTensor& b) {
-    // Scales are multiplied in, which makes plain values of whatever is stored.
-    const DType stored = b.stored->scale ? DType::bf16 : b.stored->dtype;
-    DQ_TRY(const DType kept, kept_dtype(*w_.device_, b.spec, stored, policy_));
-    DQ_TRY(ggml_tensor * t, new_tensor(w_.ctx_, ggml_type_of(kept), b.spec.shape, b.spec.name));
-    if (element_count(b.stored->shape) != element_count(b.spec.shape) ||
-        bound_.source->bytes(*b.stored).size() != b.stored->bytes)
-      return bad_input("[weights] expected {} {} in the file, got {}", b.spec.name, to_string(b.spec.shape),
-                       to_string(b.stored->shape));
-    w_.by_name_[b.spec.name] = t;
-    w_.bytes_ += ggml_nbytes(t);
-    if (kept == b.stored->dtype && b.stored->plain() && use_mapped(bound_.source->bytes(*b.stored), t)) {
-      w_.mapped_bytes_ += ggml_nbytes(t);
-      done_ += b.stored->bytes;
-      return {};
+  Result<void> load() {
+    Device& device = *w_.device_;
+    const int stay = w_.sizes_.resident(policy_.residency, policy_.resident_groups);
+    if (stay < static_cast<int>(w_.sizes_.groups.size()))
+      return usage_error("[weights] expected weights that are whole or described, got streamed ones");
+    uint64_t mapped = 0;
+    std::vector<ggml_tensor*> copied;
+    for (const WeightItem& i : items_) {
+      total_ += i.stored->bytes;
+      if (i.mapped)
+        mapped += i.bytes;
+      else
+        copied.push_back(i.tensor);
     }
-    to_place_.push_back(t);
-    pending_.push_back({&b, kept, t});
+    DQ_TRY(w_.mapped_charge_, device.charge(mapped, "weights"));
+    DQ_TRY(w_.buffers_, place(device, copied, "weights"));
+    for (const Device::Buffer& b : w_.buffers_)
+      ggml_backend_buffer_set_usage(b.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    Device::Charge staging;
+    if (device.is_cpu()) {
+      DQ_TRY(staging, device.charge(w_.sizes_.staging, "conversion of weights"));
+    }
+    for (const WeightItem& i : items_) {
+      if (!i.mapped) continue;
+      ggml_backend_buffer_t view = wrap_mapped(device, *bound_.source, i);
+      if (!view) return fail(ErrorCode::does_not_fit, "[weights] expected memory for a tensor's name, got none");
+      w_.views_.push_back(view);
+      done_ += i.stored->bytes;
+    }
+    DQ_CHECK(report(0));
+    for (const WeightItem& i : items_) {
+      if (i.mapped) continue;
+      const uint64_t before = done_;
+      DQ_CHECK(fill(device, *bound_.source, i, [&](double share) {
+        return report(before + static_cast<uint64_t>(share * static_cast<double>(i.stored->bytes)));
+      }));
+      done_ = before + i.stored->bytes;
+    }
     return {};
   }
 
-  /// ggml wants the buffer aligned, not each tensor in it; its kernels load unaligned vectors but aligned elements.
-  bool use_mapped(std::span<const std::byte> stored, ggml_tensor* t) {
-    if (!w_.device_->is_cpu() || stored.size() != ggml_nbytes(t)) return false;
-    const size_t element = t->type == GGML_TYPE_F32 ? 4 : 2;
-    const auto address = reinterpret_cast<uintptr_t>(stored.data());
-    if (address % element != 0) return false;
-    const size_t lead = address % ggml_backend_buft_get_alignment(w_.device_->buffer_type());
-    auto* base = const_cast<std::byte*>(stored.data()) - lead;  // only an address: nothing before is read
-    ggml_backend_buffer_t view = ggml_backend_cpu_buffer_from_ptr(base, stored.size() + lead);
-    if (!view) return false;
-    ggml_backend_buffer_set_usage(view, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    w_.views_.push_back(view);
-    return ggml_backend_tensor_alloc(view, t, base + lead) == GGML_STATUS_SUCCESS;
-  }
-
-  Result<void> fill(const Pending& p) {
-    const TensorInfo& stored = *p.bound->stored;
-    const uint64_t before = done_;
-    const size_t size = ggml_nbytes(p.tensor);
-    DQ_TRY(const StoredValues values, StoredValues::open(*bound_.source, stored, p.tensor->ne[0]));
-    auto filled = convert(values, p.kept, {.threads = w_.device_->threads()},
-                          [&](size_t offset, std::span<const std::byte> piece) -> Result<void> {
-                            ggml_backend_tensor_set(p.tensor, piece.data(), offset, piece.size());
-                            const double share = static_cast<double>(offset + piece.size()) / static_cast<double>(size);
-                            return report(before + static_cast<uint64_t>(share * static_cast<double>(stored.bytes)));
-                          });
-    if (!filled && filled.error().code == ErrorCode::bad_input)
-      return bad_input("[weights] {}: {}", p.bound->spec.name, filled.error().message);
-    DQ_CHECK(filled);
-    done_ = before + stored.bytes;
+  Result<void> place_nowhere() {
+    std::vector<ggml_tensor*> tensors;
+    for (const WeightItem& i : items_) tensors.push_back(i.tensor);
+    DQ_TRY(w_.paged_, DescribedTensors::create(*w_.device_, tensors));
     return {};
   }
 
@@ -141,8 +172,7 @@ class WeightLoader {
   const BoundTensors& bound_;
   const WeightPolicy& policy_;
   const LoadProgress& progress_;
-  std::vector<ggml_tensor*> to_place_;
-  std::vector<Pending> pending_;
+  std::vector<WeightItem> items_;
   uint64_t done_ = 0, total_ = 0;
 };
 
@@ -156,7 +186,10 @@ Result<std::shared_ptr<const Weights>> Weights::load(std::shared_ptr<Device> dev
   return std::shared_ptr<const Weights>(std::move(w));
 }
 
+Weights::Weights() = default;
+
 Weights::~Weights() {
+  paged_.reset();
   buffers_.clear();
   for (ggml_backend_buffer_t v : views_) ggml_backend_buffer_free(v);
   if (ctx_) ggml_free(ctx_);

@@ -7,10 +7,13 @@ namespace danqing::ernie_image {
 std::vector<TensorSpec> tensor_table(const Config& c) {
   const int64_t h = c.hidden_size, f = c.ffn_hidden_size, p = c.patch_size;
   std::vector<TensorSpec> t;
+  int group = -1;
   const auto matrix = [&](std::string name, int64_t out, int64_t in) {
-    t.push_back({std::move(name), {out, in}, WeightUse::matrix});
+    t.push_back({std::move(name), {out, in}, WeightUse::matrix, false, group});
   };
-  const auto vector = [&](std::string name, int64_t n) { t.push_back({std::move(name), {n}, WeightUse::vector}); };
+  const auto vector = [&](std::string name, int64_t n) {
+    t.push_back({std::move(name), {n}, WeightUse::vector, false, group});
+  };
   const auto biased = [&](const std::string& name, int64_t out, int64_t in) {
     matrix(name + ".weight", out, in);
     vector(name + ".bias", out);
@@ -28,6 +31,7 @@ std::vector<TensorSpec> tensor_table(const Config& c) {
   biased("adaLN_modulation.1", 6 * h, h);
   for (int64_t i = 0; i < c.num_layers; ++i) {
     const std::string l = fmt::format("layers.{}.", i), a = l + "self_attention.";
+    group = static_cast<int>(i);
     vector(l + "adaLN_sa_ln.weight", h);
     for (const char* n : {"to_q", "to_k", "to_v", "to_out.0"}) matrix(a + n + ".weight", h, h);
     if (c.qk_layernorm) {
@@ -39,6 +43,7 @@ std::vector<TensorSpec> tensor_table(const Config& c) {
     matrix(l + "mlp.up_proj.weight", f, h);
     matrix(l + "mlp.linear_fc2.weight", h, f);
   }
+  group = -1;
   biased("final_norm.linear", 2 * h, h);
   biased("final_linear", p * p * c.out_channels, h);
   return t;

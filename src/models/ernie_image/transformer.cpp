@@ -90,6 +90,7 @@ Transformer::Transformer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Transformer::~Transformer() = default;
 const Config& Transformer::config() const { return impl_->config; }
 uint64_t Transformer::weight_bytes() const { return impl_->weights->bytes(); }
+const WeightSizes& Transformer::weight_sizes() const { return impl_->weights->sizes(); }
 
 Result<std::unique_ptr<Transformer>> Transformer::load(std::shared_ptr<Device> device, const ComponentFiles& files,
                                                        const WeightPolicy& policy, const LoadProgress& progress) {

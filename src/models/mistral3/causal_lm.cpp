@@ -40,26 +40,36 @@ struct CausalLM::Impl {
 
   const Config& config() const { return stack.config; }
   int64_t cache_width() const { return config().num_key_value_heads * config().head_dim; }
+  std::vector<State::Entry> entries(int64_t positions) const;
+  PassShape pass(int64_t position, int64_t ids) const;
   Result<void> reserve(int64_t positions);
   Result<void> copy_cache(const State& from, const State& to, int64_t rows);
-  std::unique_ptr<Graph> build(const PassShape& s);
+  std::unique_ptr<Graph> build(const PassShape& s, const State& cache) const;
   Result<std::vector<float>> step(std::span<const int32_t> ids, const std::function<bool()>& cancelled);
 };
+
+std::vector<State::Entry> CausalLM::Impl::entries(int64_t positions) const {
+  const DType dtype = stack.exact ? DType::f32 : DType::f16;
+  std::vector<State::Entry> all;
+  for (int64_t i = 0; i < config().num_hidden_layers; ++i) {
+    all.push_back({key_name(i), dtype, {positions, cache_width()}});
+    all.push_back({value_name(i), dtype, {positions, cache_width()}});
+  }
+  return all;
+}
+
+PassShape CausalLM::Impl::pass(int64_t from, int64_t ids) const {
+  return {1, ids, round_up(from + ids, kKeyStep), ids, query_scale(config(), from + ids - 1) != 1.0f};
+}
 
 /// Room for at least `positions`, keeping what is there.
 Result<void> CausalLM::Impl::reserve(int64_t positions) {
   if (positions <= capacity) return {};
   const int64_t most = round_up(config().max_position_embeddings, kKeyStep);
   const int64_t grown = std::min(std::max(round_up(positions, kKeyStep), position > 0 ? 2 * capacity : 0), most);
-  const DType dtype = stack.exact ? DType::f32 : DType::f16;
-  std::vector<State::Entry> entries;
-  for (int64_t i = 0; i < config().num_hidden_layers; ++i) {
-    entries.push_back({key_name(i), dtype, {grown, cache_width()}});
-    entries.push_back({value_name(i), dtype, {grown, cache_width()}});
-  }
   runner.reset();
   if (position == 0) cache.reset(), capacity = 0;  // nothing to keep: give the memory back first
-  DQ_TRY(std::shared_ptr<State> larger, State::create(device, entries, "key/value cache"));
+  DQ_TRY(std::shared_ptr<State> larger, State::create(device, entries(grown), "key/value cache"));
   if (position > 0) DQ_CHECK(copy_cache(*cache, *larger, position));
   cache = std::move(larger);
   capacity = grown;
@@ -78,7 +88,7 @@ Result<void> CausalLM::Impl::copy_cache(const State& from, const State& to, int6
   return once.run();
 }
 
-std::unique_ptr<Graph> CausalLM::Impl::build(const PassShape& s) {
+std::unique_ptr<Graph> CausalLM::Impl::build(const PassShape& s, const State& kept) const {
   const Config& c = config();
   const Weights& w = *stack.weights;
   auto graph = std::make_unique<Graph>(*device, expected_nodes(c.num_hidden_layers));
@@ -90,7 +100,7 @@ std::unique_ptr<Graph> CausalLM::Impl::build(const PassShape& s) {
     return nn::reshape(g, nn::narrow(g, table, 2, 0, s.keys), {1, s.keys, c.num_key_value_heads, c.head_dim});
   };
   const KeyValueStore store = [&](int64_t layer, const KeyValues& now) {
-    return KeyValues{append(cache->at(key_name(layer)), now.k), append(cache->at(value_name(layer)), now.v)};
+    return KeyValues{append(kept.at(key_name(layer)), now.k), append(kept.at(value_name(layer)), now.v)};
   };
   ggml_tensor* x = embed(g, c, w, in);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) x = decoder_layer(g, c, w, i, x, in, store);
@@ -102,10 +112,10 @@ std::unique_ptr<Graph> CausalLM::Impl::build(const PassShape& s) {
 /// One pass over at most kPromptRows ids; the cache has room.
 Result<std::vector<float>> CausalLM::Impl::step(std::span<const int32_t> ids, const std::function<bool()>& cancelled) {
   const int64_t n = static_cast<int64_t>(ids.size());
-  const PassShape shape{1, n, round_up(position + n, kKeyStep), n, query_scale(config(), position + n - 1) != 1.0f};
+  const PassShape shape = pass(position, n);
   if (!runner || !(shape == runner_shape)) {
     runner.reset();  // its compute buffer goes before the next one comes
-    runner = std::make_unique<Runner>(build(shape));
+    runner = std::make_unique<Runner>(build(shape, *cache));
     runner_shape = shape;
   }
   DQ_CHECK(runner->set("ids", ids));
@@ -155,9 +165,25 @@ Result<std::vector<float>> CausalLM::append(std::span<const int32_t> ids, const 
   return logits;
 }
 
+Result<size_t> CausalLM::measure(int64_t prompt, int64_t capacity) const {
+  const Impl& m = *impl_;
+  if (prompt < 1 || capacity < prompt || capacity > config().max_position_embeddings)
+    return usage_error("[language model] expected a prompt within a capacity of at most {} tokens, got {} in {}",
+                       config().max_position_embeddings, prompt, capacity);
+  DQ_TRY(const std::shared_ptr<State> cache, State::describe(m.device, m.entries(round_up(capacity, kKeyStep))));
+  size_t passes = 0;
+  const auto add = [&](int64_t position, int64_t ids) {
+    passes = std::max(passes, Runner(m.build(m.pass(position, ids), *cache)).measure());
+  };
+  for (int64_t at = 0; at < prompt; at += kPromptRows) add(at, std::min(kPromptRows, prompt - at));
+  if (capacity > prompt) add(capacity - 1, 1);
+  return cache->placed_bytes() + passes;
+}
+
 int64_t CausalLM::position() const { return impl_->position; }
 const Config& CausalLM::config() const { return impl_->stack.config; }
 uint64_t CausalLM::weight_bytes() const { return impl_->stack.weights->bytes(); }
+const WeightSizes& CausalLM::weight_sizes() const { return impl_->stack.weights->sizes(); }
 uint64_t CausalLM::cache_bytes() const { return impl_->cache ? impl_->cache->bytes() : 0; }
 
 }  // namespace danqing::mistral3

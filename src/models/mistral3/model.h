@@ -7,6 +7,7 @@
 
 #include "base/tensor.h"
 #include "checkpoint/checkpoint.h"
+#include "device/graph.h"
 #include "device/weights.h"
 #include "models/mistral3/config.h"
 
@@ -34,11 +35,15 @@ class TextEncoder {
   /// Several prompts at once, padded on the right; each result is cropped to its own length. The causal mask hides the
   /// padding from every real token, since it comes after all of them.
   Result<std::vector<Tensor>> encode_batch(const std::vector<std::vector<int32_t>>& ids) const;
+  /// Exact compute buffer bytes for `batch` prompts padded to `length` tokens, without allocating. Error usage.
+  Result<size_t> measure(int64_t batch, int64_t length) const;
   const Config& config() const { return config_; }
   uint64_t weight_bytes() const { return weights_->bytes(); }
+  const WeightSizes& weight_sizes() const { return weights_->sizes(); }
 
  private:
   TextEncoder() = default;
+  std::unique_ptr<Graph> build(int64_t batch, int64_t length, bool taps) const;
   Result<Tensor> run(std::span<const int32_t> padded, int64_t batch, int64_t length, const TapSink& taps) const;
   Config config_;
   RopeTable rope_;
@@ -63,9 +68,14 @@ class CausalLM {
   /// of them. Errors: usage (no ids, ids outside the vocabulary, more than max_position_embeddings in all),
   /// does_not_fit, cancelled, device_lost. After an error the sequence is what it was before the call.
   Result<std::vector<float>> append(std::span<const int32_t> ids, const std::function<bool()>& cancelled = {});
+  /// The most that the device has allocated besides the weights from reset(capacity) through append() of a prompt of
+  /// `prompt` tokens to single tokens up to `capacity` positions: cache and compute buffers, exact, without allocating.
+  /// Error usage.
+  Result<size_t> measure(int64_t prompt, int64_t capacity) const;
   int64_t position() const;
   const Config& config() const;
   uint64_t weight_bytes() const;
+  const WeightSizes& weight_sizes() const;
   uint64_t cache_bytes() const;  ///< on the device now
 
  private:

@@ -14,18 +14,20 @@ std::vector<TensorSpec> tensor_table(const Config& c, int64_t layers, bool with_
   const int64_t q = c.num_attention_heads * c.head_dim, kv = c.num_key_value_heads * c.head_dim;
   std::vector<TensorSpec> t{{"embed_tokens.weight", {c.vocab_size, h}}};
   for (int64_t i = 0; i < layers; ++i) {
-    t.push_back({layer_tensor(i, "input_layernorm"), {h}, WeightUse::vector});
-    t.push_back({layer_tensor(i, "self_attn.q_proj"), {q, h}});
-    t.push_back({layer_tensor(i, "self_attn.k_proj"), {kv, h}});
-    t.push_back({layer_tensor(i, "self_attn.v_proj"), {kv, h}});
-    t.push_back({layer_tensor(i, "self_attn.o_proj"), {h, q}});
+    const auto add = [&](std::string_view part, Shape shape, WeightUse use = WeightUse::matrix) {
+      t.push_back({layer_tensor(i, part), std::move(shape), use, false, static_cast<int>(i)});
+    };
+    add("input_layernorm", {h}, WeightUse::vector);
+    add("self_attn.q_proj", {q, h});
+    add("self_attn.k_proj", {kv, h});
+    add("self_attn.v_proj", {kv, h});
+    add("self_attn.o_proj", {h, q});
     if (c.qk_norm)
-      for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"})
-        t.push_back({layer_tensor(i, norm), {c.head_dim}, WeightUse::vector});
-    t.push_back({layer_tensor(i, "post_attention_layernorm"), {h}, WeightUse::vector});
-    t.push_back({layer_tensor(i, "mlp.gate_proj"), {m, h}});
-    t.push_back({layer_tensor(i, "mlp.up_proj"), {m, h}});
-    t.push_back({layer_tensor(i, "mlp.down_proj"), {h, m}});
+      for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"}) add(norm, {c.head_dim}, WeightUse::vector);
+    add("post_attention_layernorm", {h}, WeightUse::vector);
+    add("mlp.gate_proj", {m, h});
+    add("mlp.up_proj", {m, h});
+    add("mlp.down_proj", {h, m});
   }
   if (with_norm) t.push_back({"norm.weight", {h}, WeightUse::vector});
   if (with_head && !c.tie_word_embeddings) t.push_back({"lm_head.weight", {c.vocab_size, h}});

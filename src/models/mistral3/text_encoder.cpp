@@ -38,11 +38,10 @@ Result<std::unique_ptr<TextEncoder>> TextEncoder::load_all(std::shared_ptr<Devic
   return load_as(std::move(device), files, architecture, true, policy, {});
 }
 
-Result<Tensor> TextEncoder::run(std::span<const int32_t> padded, int64_t batch, int64_t length,
-                                const TapSink& taps) const {
+std::unique_ptr<Graph> TextEncoder::build(int64_t batch, int64_t length, bool taps) const {
   const PassShape shape = uncached_pass(config_, batch, length);
   const int64_t layers = config_.num_hidden_layers - 1;
-  auto graph = std::make_unique<Graph>(*device_, expected_nodes(layers + 1), static_cast<bool>(taps));
+  auto graph = std::make_unique<Graph>(*device_, expected_nodes(layers + 1), taps);
   Graph& g = *graph;
   const PassInputs in = make_inputs(g, config_, shape);
   ggml_tensor* x = embed(g, config_, *weights_, in);
@@ -58,13 +57,24 @@ Result<Tensor> TextEncoder::run(std::span<const int32_t> padded, int64_t batch, 
     g.tap(fmt::format("all.{}", layers + 1), nn::rms_norm(g, x, weights_->at("norm.weight"), config_.rms_norm_eps),
           one);
   }
+  return graph;
+}
 
-  Runner runner(std::move(graph));
+Result<Tensor> TextEncoder::run(std::span<const int32_t> padded, int64_t batch, int64_t length,
+                                const TapSink& taps) const {
+  Runner runner(build(batch, length, static_cast<bool>(taps)));
   DQ_CHECK(runner.set("ids", padded));
-  DQ_CHECK(set_positions(runner, config_, rope_, shape, 0));
+  DQ_CHECK(set_positions(runner, config_, rope_, uncached_pass(config_, batch, length), 0));
   DQ_CHECK(runner.run());
   if (taps) DQ_CHECK(runner.send_taps(taps));
   return runner.read("features");
+}
+
+Result<size_t> TextEncoder::measure(int64_t batch, int64_t length) const {
+  if (length < 1 || length > config_.max_position_embeddings || batch < 1 || batch > kMaxPositions / length)
+    return usage_error("[text encoder] expected prompts of 1 to {} tokens, got {} of {}",
+                       config_.max_position_embeddings, batch, length);
+  return Runner(build(batch, length, false)).measure();
 }
 
 Result<Tensor> TextEncoder::encode(std::span<const int32_t> ids, const TapSink& taps) const {

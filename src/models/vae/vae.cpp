@@ -72,6 +72,7 @@ Vae::Vae(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Vae::~Vae() = default;
 const Config& Vae::config() const { return impl_->config; }
 uint64_t Vae::weight_bytes() const { return impl_->weights->bytes(); }
+const WeightSizes& Vae::weight_sizes() const { return impl_->weights->sizes(); }
 const std::vector<float>& Vae::bn_mean() const { return impl_->bn_mean; }
 const std::vector<float>& Vae::bn_std() const { return impl_->bn_std; }
 

@@ -64,6 +64,7 @@ class Vae {
   Result<size_t> measure_decode(int64_t batch, int64_t h, int64_t w);
   const Config& config() const;
   uint64_t weight_bytes() const;
+  const WeightSizes& weight_sizes() const;
   /// Batch-norm statistics [patch channels]: mean and sqrt(var + 1e-5) (the pipeline's constant, not the config's eps).
   /// Empty unless has_batch_norm.
   const std::vector<float>& bn_mean() const;

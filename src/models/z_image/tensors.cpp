@@ -9,16 +9,20 @@ namespace danqing::z_image {
 std::vector<TensorSpec> tensor_table(const Config& c, bool fused_qkv) {
   const int64_t d = c.dim, f = c.ffn_dim, patch = c.patch_size * c.patch_size * c.in_channels;
   std::vector<TensorSpec> t;
+  int group = -1, groups = 0;
   const auto matrix = [&](std::string name, int64_t out, int64_t in) {
-    t.push_back({std::move(name), {out, in}, WeightUse::matrix});
+    t.push_back({std::move(name), {out, in}, WeightUse::matrix, false, group});
   };
-  const auto vector = [&](std::string name, int64_t n) { t.push_back({std::move(name), {n}, WeightUse::vector}); };
+  const auto vector = [&](std::string name, int64_t n) {
+    t.push_back({std::move(name), {n}, WeightUse::vector, false, group});
+  };
   const auto biased = [&](const std::string& name, int64_t out, int64_t in) {
     matrix(name + ".weight", out, in);
     vector(name + ".bias", out);
   };
   const auto layers = [&](const char* list, int64_t count, bool modulated) {
     for (int64_t i = 0; i < count; ++i) {
+      group = groups++;
       const std::string l = fmt::format("{}.{}.", list, i), a = l + "attention.";
       if (fused_qkv)
         matrix(a + "qkv.weight", 3 * d, d);
@@ -36,6 +40,7 @@ std::vector<TensorSpec> tensor_table(const Config& c, bool fused_qkv) {
         vector(l + n + ".weight", d);
       if (modulated) biased(l + "adaLN_modulation.0", 4 * d, c.time_dim());
     }
+    group = -1;
   };
 
   biased("x_embedder", d, patch);
@@ -44,6 +49,7 @@ std::vector<TensorSpec> tensor_table(const Config& c, bool fused_qkv) {
   biased("cap_embedder.1", d, c.cap_feat_dim);
   biased("t_embedder.mlp.0", c.time_hidden, 256);
   biased("t_embedder.mlp.2", c.time_dim(), c.time_hidden);
+  // In the order in which a pass needs them: the image's side of the last concatenation comes first.
   layers("noise_refiner", c.n_refiner_layers, true);
   layers("context_refiner", c.n_refiner_layers, false);
   layers("layers", c.n_layers, true);

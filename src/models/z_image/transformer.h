@@ -67,6 +67,7 @@ class Transformer {
   Result<size_t> measure(int64_t h, int64_t w, std::span<const int64_t> caption_lengths);
   const Config& config() const;
   uint64_t weight_bytes() const;
+  const WeightSizes& weight_sizes() const;
   /// Floating point operations of one forward (2 per multiply-add), for the benchmark.
   static double flops(const Config& c, int64_t batch, int64_t h, int64_t w, int64_t caption_tokens);
 

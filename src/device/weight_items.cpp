@@ -1,0 +1,122 @@
+#include "device/weight_items.h"
+
+#include <algorithm>
+
+#include "base/try.h"
+#include "device/convert.h"
+#include "device/pages.h"
+#include "device/placement.h"
+
+namespace danqing {
+namespace {
+
+constexpr size_t kOverlap = size_t{64} << 10;  ///< more than any system's pages
+
+/// ggml wants the buffer aligned, not each tensor in it; its kernels load unaligned vectors but aligned elements.
+bool can_map(const Device& device, std::span<const std::byte> stored, const ggml_tensor* t) {
+  if (!device.is_cpu() || stored.size() != ggml_nbytes(t)) return false;
+  const size_t element = t->type == GGML_TYPE_F32 ? 4 : 2;
+  return reinterpret_cast<uintptr_t>(stored.data()) % element == 0;
+}
+
+}  // namespace
+
+Result<WeightItem> describe(const Device& device, ggml_context* ctx, const TensorSource& source, const BoundTensor& b,
+                            const WeightPolicy& policy) {
+  const TensorInfo& stored = *b.stored;
+  const std::span<const std::byte> bytes = source.bytes(stored);
+  WeightItem item;
+  item.name = b.spec.name;
+  item.group = b.spec.group;
+  item.stored = &stored;
+  // Scales are multiplied in, which makes plain values of whatever is stored.
+  DQ_TRY(item.kept, kept_dtype(device, b.spec, stored.scale ? DType::bf16 : stored.dtype, policy));
+  DQ_TRY(item.tensor, new_tensor(ctx, static_cast<ggml_type>(traits(item.kept).ggml_type), b.spec.shape, b.spec.name));
+  if (element_count(stored.shape) != element_count(b.spec.shape) || bytes.size() != stored.bytes)
+    return bad_input("[weights] expected {} {} in the file, got {}", b.spec.name, to_string(b.spec.shape),
+                     to_string(stored.shape));
+  item.mapped = item.kept == stored.dtype && stored.plain() && can_map(device, bytes, item.tensor);
+  item.bytes = item.mapped ? ggml_nbytes(item.tensor) : placed_bytes(device, item.tensor);
+  if (!item.mapped)
+    item.conversion = conversion_bytes(StoredValues::outline(stored, item.tensor->ne[0]), item.kept, device.threads());
+  return item;
+}
+
+WeightSizes sizes_of(const Device& device, const std::vector<WeightItem>& items) {
+  WeightSizes s;
+  s.staging_on_device = device.is_cpu();
+  int groups = 0;
+  for (const WeightItem& i : items) groups = std::max(groups, i.group + 1);
+  s.groups.resize(static_cast<size_t>(groups));
+  s.turns.resize(s.groups.size());
+  std::vector<std::vector<ggml_tensor*>> copied(s.groups.size());
+  for (const WeightItem& i : items) {
+    s.total += i.bytes;
+    s.stored_bytes += i.stored->bytes;
+    s.by_dtype[i.kept] += ggml_nbytes(i.tensor);
+    s.staging = std::max(s.staging, i.conversion);
+    if (i.group < 0) {
+      s.fixed += i.bytes;
+      s.fixed_staging = std::max(s.fixed_staging, i.conversion);
+      continue;
+    }
+    const auto g = static_cast<size_t>(i.group);
+    s.groups[g] += i.bytes;
+    s.turns[g].staging = std::max(s.turns[g].staging, i.conversion);
+    if (i.mapped)
+      s.turns[g].mapped += i.bytes;
+    else
+      copied[g].push_back(i.tensor);
+  }
+  for (size_t g = 0; g < copied.size(); ++g)
+    for (const Pack& p : pack(device, copied[g])) s.turns[g].buffers.push_back(p.bytes);
+  return s;
+}
+
+ggml_backend_buffer_t wrap_mapped(const Device& device, const TensorSource& source, const WeightItem& item) {
+  const std::span<const std::byte> stored = source.bytes(*item.stored);
+  const size_t lead =
+      reinterpret_cast<uintptr_t>(stored.data()) % ggml_backend_buft_get_alignment(device.buffer_type());
+  auto* base = const_cast<std::byte*>(stored.data()) - lead;  // only an address: nothing before is read
+  ggml_backend_buffer_t view = ggml_backend_cpu_buffer_from_ptr(base, stored.size() + lead);
+  if (!view) return nullptr;
+  ggml_backend_buffer_set_usage(view, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+  ggml_backend_tensor_alloc(view, item.tensor, base + lead);
+  return view;
+}
+
+Result<void> fill(const Device& device, const TensorSource& source, const WeightItem& item,
+                  const std::function<Result<void>(double share)>& progress) {
+  const size_t size = ggml_nbytes(item.tensor);
+  const std::span<const std::byte> stored = source.bytes(*item.stored);
+  // What the threads read before the next piece arrives, at most.
+  const size_t ahead = static_cast<size_t>(std::max(2, device.threads())) * (size_t{8} << 20);
+  const bool file = source.in_files();
+  size_t present = 0, dropped = 0;
+  const auto bring = [&](size_t end) -> Result<void> {
+    end = std::min(end, stored.size());
+    if (!file || end <= present) return {};
+    DQ_CHECK(pages::bring(stored.subspan(present, end - present), item.name));
+    present = end;
+    return {};
+  };
+  DQ_CHECK(bring(ahead));
+  DQ_TRY(const StoredValues values, StoredValues::open(source, *item.stored, item.tensor->ne[0]));
+  auto filled = convert(values, item.kept, {.threads = device.threads()},
+                        [&](size_t offset, std::span<const std::byte> piece) -> Result<void> {
+                          ggml_backend_tensor_set(item.tensor, piece.data(), offset, piece.size());
+                          const double share = static_cast<double>(offset + piece.size()) / static_cast<double>(size);
+                          const size_t done =
+                              std::min(stored.size(), static_cast<size_t>(share * static_cast<double>(stored.size())));
+                          DQ_CHECK(bring(done + ahead));
+                          // From a little before, for the page that was shared with the piece before.
+                          if (file) pages::drop(stored.subspan(dropped, done - dropped));
+                          dropped = done > kOverlap ? done - kOverlap : 0;
+                          return progress ? progress(share) : Result<void>();
+                        });
+  if (!filled && filled.error().code == ErrorCode::bad_input && !filled.error().message.starts_with("[weights]"))
+    return bad_input("[weights] {}: {}", item.name, filled.error().message);
+  return filled;
+}
+
+}  // namespace danqing

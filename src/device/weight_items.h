@@ -1,0 +1,36 @@
+// What a set of weights consists of before it has memory, and one tensor's way from its file to its place. Between
+// Weights and its stream; not for other layers.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "device/weights.h"
+
+namespace danqing {
+
+struct WeightItem {
+  std::string name;
+  int group = -1;
+  const TensorInfo* stored = nullptr;
+  DType kept = DType::f32;
+  ggml_tensor* tensor = nullptr;
+  bool mapped = false;      ///< its values are used where the file is mapped
+  uint64_t bytes = 0;       ///< of the device, alignment included unless mapped
+  uint64_t conversion = 0;  ///< host memory while it is filled
+};
+
+/// Describes the tensor in `ctx`. Errors: bad_input (shapes, a file that does not hold it), usage (policy).
+Result<WeightItem> describe(const Device& device, ggml_context* ctx, const TensorSource& source, const BoundTensor& b,
+                            const WeightPolicy& policy);
+WeightSizes sizes_of(const Device& device, const std::vector<WeightItem>& items);
+
+/// Lets a tensor begin at its stored bytes. Null when the host has no memory for the wrapper.
+ggml_backend_buffer_t wrap_mapped(const Device& device, const TensorSource& source, const WeightItem& item);
+
+/// Reads, converts and sets the values of a tensor that is not mapped. `progress` gets the share that is done.
+/// Of a file, pages are read in shortly before they are needed and given back behind. Errors: bad_input, progress'.
+Result<void> fill(const Device& device, const TensorSource& source, const WeightItem& item,
+                  const std::function<Result<void>(double share)>& progress);
+
+}  // namespace danqing
