@@ -1,5 +1,6 @@
 #include "device/device.h"
 
+#include <ggml-cpu.h>
 #include <ggml.h>
 
 #include <algorithm>
@@ -321,6 +322,14 @@ Result<Device::GraphBuffer> Device::allocate_graph(ggml_cgraph* graph, std::stri
       use_large_pages(ggml_backend_buffer_get_base(part), ggml_backend_buffer_get_size(part));
   }
   return g;
+}
+
+size_t Device::work_bytes(ggml_cgraph* graph) const {
+#ifdef GGML_USE_CPU
+  if (is_cpu_) return ggml_graph_plan(graph, pool_ ? 1 : threads_, nullptr).work_size;
+#endif
+  (void)graph;
+  return 0;
 }
 
 void Device::GraphBufferDeleter::operator()(ggml_gallocr* g) const {

@@ -95,6 +95,10 @@ class Device {
   };
   Result<Charge> charge(uint64_t bytes, std::string_view what);
 
+  /// Memory that plain ggml's operations on the CPU take while this graph runs, from elsewhere. 0 on cards, and where
+  /// ggml's CPU backend is a module, which does not tell.
+  size_t work_bytes(ggml_cgraph* graph) const;
+
   uint64_t allocated() const { return allocated_; }
   uint64_t peak_allocated() const { return peak_; }
   /// Allocations beyond this many bytes in all fail with does_not_fit.

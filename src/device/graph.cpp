@@ -8,7 +8,7 @@
 #include "base/try.h"
 #include "device/dequantize.h"
 #include "device/kernels/channels_last.h"
-#include "device/paged_tensors.h"
+#include "device/streamed_pass.h"
 
 namespace danqing {
 namespace {
@@ -120,32 +120,16 @@ Runner::Runner(Runner&&) noexcept = default;
 
 size_t Runner::measure() {
   const size_t scratch = scratch_bytes(graph_->scratch_);
-  if (buffer_) return buffer_.get_deleter().bytes + scratch;
-  return graph_->device().measure_graph(graph_->finish()) + scratch;
+  if (buffer_) return buffer_.get_deleter().bytes + scratch + work_.bytes();
+  ggml_cgraph* graph = graph_->finish();
+  return graph_->device().measure_graph(graph) + graph_->device().work_bytes(graph) + scratch;
 }
-
-namespace {
-
-/// Weights that are only described have no values to compute with.
-Result<void> check_present(Device& device, ggml_cgraph* graph) {
-  for (const PagedTensors* paged : device.paged())
-    for (int i = 0; i < ggml_graph_n_nodes(graph); ++i)
-      for (const ggml_tensor* t : ggml_graph_node(graph, i)->src) {
-        if (t && t->view_src) t = t->view_src;
-        if (t && paged->group_of(t) == PagedTensors::kNever)
-          return fail(ErrorCode::failed, "[graph] expected weights with values to compute with, got {}, only described",
-                      t->name);
-      }
-  return {};
-}
-
-}  // namespace
 
 Result<void> Runner::prepare() {
   if (buffer_) return {};
   Device& device = graph_->device();
   ggml_cgraph* graph = graph_->finish();
-  DQ_CHECK(check_present(device, graph));
+  DQ_TRY(streamed_, StreamedPass::cut(device, graph));
   for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
     const ggml_tensor* node = ggml_graph_node(graph, i);
     if (!ggml_backend_supports_op(device.backend(), node))
@@ -154,12 +138,14 @@ Result<void> Runner::prepare() {
                   ggml_type_name(node->src[0] ? node->src[0]->type : node->type), to_string(torch_shape(node)),
                   ggml_version());
   }
-  if (const size_t bytes = scratch_bytes(graph_->scratch_)) {
-    DQ_TRY(scratch_, graph_->device().allocate(bytes, "scratch of the kernels"));
+  if (const size_t bytes = scratch_bytes(graph_->scratch_); bytes && !scratch_) {
+    DQ_TRY(scratch_, device.allocate(bytes, "scratch of the kernels"));
     const auto base = reinterpret_cast<uintptr_t>(ggml_backend_buffer_get_base(scratch_.get()));
     graph_->scratch_.data = reinterpret_cast<std::byte*>((base + kScratchAlign - 1) / kScratchAlign * kScratchAlign);
   }
-  DQ_TRY(buffer_, graph_->device().allocate_graph(graph, "intermediate results"));
+  work_ = {};
+  DQ_TRY(work_, device.charge(device.work_bytes(graph), "work of operations"));
+  DQ_TRY(buffer_, device.allocate_graph(graph, "intermediate results"));
   return {};
 }
 
@@ -208,13 +194,23 @@ Result<void> Runner::run(const std::function<bool()>& cancelled) {
     device.set_abort_callback([](void* f) { return (*static_cast<const std::function<bool()>*>(f))(); },
                               const_cast<std::function<bool()>*>(&cancelled));
   ggml_status status = GGML_STATUS_FAILED;
+  Result<void> read = {};
   try {
-    status = ggml_backend_graph_compute(device.backend(), graph_->finish());
+    if (streamed_) {
+      const Result<ggml_status> computed = streamed_->compute();
+      if (computed)
+        status = *computed;
+      else
+        read = computed.error();
+    } else {
+      status = ggml_backend_graph_compute(device.backend(), graph_->finish());
+    }
   } catch (const std::bad_alloc&) {  // ggml's CPU backend takes its scratch memory with new
     status = GGML_STATUS_ALLOC_FAILED;
   } catch (const std::exception&) {  // a GPU driver's exception
   }
   if (cancelled) device.set_abort_callback(nullptr, nullptr);
+  DQ_CHECK(read);
   switch (status) {
     case GGML_STATUS_SUCCESS: return {};
     case GGML_STATUS_ABORTED: return fail(ErrorCode::cancelled, "[graph] cancelled");

@@ -19,6 +19,8 @@
 
 namespace danqing {
 
+class StreamedPass;
+
 class Graph {
  public:
   /// `max_nodes` is the expected number of operations (models compute it from their layer count); a graph that becomes
@@ -82,7 +84,7 @@ class Runner {
   ~Runner();
   Runner(Runner&&) noexcept;
 
-  /// Exact bytes of the compute buffer and of the scratch memory, without allocating them.
+  /// Exact bytes of the compute buffer and of what operations need while they run, without allocating them.
   size_t measure();
   /// Allocates; error does_not_fit, or failed when the device lacks an operation. Called by set() and run() if needed.
   Result<void> prepare();
@@ -90,7 +92,8 @@ class Runner {
   /// dtype. An input on which nothing depends is checked and ignored.
   Result<void> set(std::string_view name, std::span<const float> values);
   Result<void> set(std::string_view name, std::span<const int32_t> values);
-  /// Computes. `cancelled` is polled between nodes on the CPU; true gives Error cancelled. Device failure: device_lost.
+  /// Computes, layer by layer where weights are streamed. `cancelled` is polled between nodes on the CPU; true gives
+  /// Error cancelled. Device failure: device_lost. A streamed layer that cannot be read: bad_input.
   Result<void> run(const std::function<bool()>& cancelled = {});
   /// A marked output, widened to f32, in the shape given when it was marked.
   Result<Tensor> read(std::string_view name) const;
@@ -103,6 +106,8 @@ class Runner {
   std::unique_ptr<Graph> graph_;
   Device::GraphBuffer buffer_{nullptr, {}};
   Device::Buffer scratch_{nullptr, {}};
+  Device::Charge work_;
+  std::unique_ptr<StreamedPass> streamed_;  ///< null: computed in one go
 };
 
 }  // namespace danqing

@@ -22,4 +22,8 @@ DescribedTensors::~DescribedTensors() {
   if (buffer_) ggml_backend_buffer_free(buffer_);
 }
 
+Result<void> DescribedTensors::acquire(int) {
+  return fail(ErrorCode::failed, "[memory] expected weights with values, got some that are only described");
+}
+
 }  // namespace danqing

@@ -25,6 +25,12 @@ class PagedTensors {
   static constexpr int kOther = -1;  ///< always there, or not of these
   /// A group from 0 on, or one of the above.
   virtual int group_of(const ggml_tensor* t) const = 0;
+  /// Waits until the values of a group are there; they stay until release(). One group at a time. Errors: bad_input
+  /// (the file), does_not_fit.
+  virtual Result<void> acquire(int group) = 0;
+  virtual void release(int group) = 0;
+  /// Has a group read in the background if there is a free place for it. Never waits.
+  virtual void prefetch(int group) = 0;
 
  protected:
   Device& device_;
@@ -36,6 +42,9 @@ class DescribedTensors : public PagedTensors {
   static Result<std::unique_ptr<DescribedTensors>> create(Device& device, const std::vector<ggml_tensor*>& tensors);
   ~DescribedTensors() override;
   int group_of(const ggml_tensor* t) const override { return tensors_.count(t) ? kNever : kOther; }
+  Result<void> acquire(int group) override;  ///< always an Error
+  void release(int) override {}
+  void prefetch(int) override {}
 
  private:
   DescribedTensors(Device& device, uint64_t bytes) : PagedTensors(device), range_(bytes) {}

@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "base/try.h"
-#include "device/paged_tensors.h"
 #include "device/placement.h"
 #include "device/weight_items.h"
+#include "device/weight_stream.h"
 
 namespace danqing {
 namespace {
@@ -116,12 +116,13 @@ class WeightLoader {
  private:
   Result<void> load() {
     Device& device = *w_.device_;
-    const int stay = w_.sizes_.resident(policy_.residency, policy_.resident_groups);
-    if (stay < static_cast<int>(w_.sizes_.groups.size()))
-      return usage_error("[weights] expected weights that are whole or described, got streamed ones");
+    const WeightSizes& sizes = w_.sizes_;
+    const int stay = sizes.resident(policy_.residency, policy_.resident_groups);
+    std::vector<WeightItem> staying, turning;
+    for (WeightItem& i : items_) (i.group < stay ? staying : turning).push_back(std::move(i));
     uint64_t mapped = 0;
     std::vector<ggml_tensor*> copied;
-    for (const WeightItem& i : items_) {
+    for (const WeightItem& i : staying) {
       total_ += i.stored->bytes;
       if (i.mapped)
         mapped += i.bytes;
@@ -132,11 +133,16 @@ class WeightLoader {
     DQ_TRY(w_.buffers_, place(device, copied, "weights"));
     for (const Device::Buffer& b : w_.buffers_)
       ggml_backend_buffer_set_usage(b.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    if (!turning.empty()) {
+      DQ_TRY(w_.paged_, WeightStream::create(device, bound_.source, std::move(turning), stay));
+    }
     Device::Charge staging;
     if (device.is_cpu()) {
-      DQ_TRY(staging, device.charge(w_.sizes_.staging, "conversion of weights"));
+      const uint64_t more = sizes.loading_bytes(policy_.residency, policy_.resident_groups) -
+                            sizes.device_bytes(policy_.residency, policy_.resident_groups);
+      DQ_TRY(staging, device.charge(more, "conversion of weights"));
     }
-    for (const WeightItem& i : items_) {
+    for (const WeightItem& i : staying) {
       if (!i.mapped) continue;
       ggml_backend_buffer_t view = wrap_mapped(device, *bound_.source, i);
       if (!view) return fail(ErrorCode::does_not_fit, "[weights] expected memory for a tensor's name, got none");
@@ -144,7 +150,7 @@ class WeightLoader {
       done_ += i.stored->bytes;
     }
     DQ_CHECK(report(0));
-    for (const WeightItem& i : items_) {
+    for (const WeightItem& i : staying) {
       if (i.mapped) continue;
       const uint64_t before = done_;
       DQ_CHECK(fill(device, *bound_.source, i, [&](double share) {
