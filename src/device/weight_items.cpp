@@ -85,6 +85,13 @@ ggml_backend_buffer_t wrap_mapped(const Device& device, const TensorSource& sour
   return view;
 }
 
+void unwrap_mapped(const TensorSource& source, ggml_backend_buffer_t wrapper) {
+  if (source.in_files())
+    pages::drop(
+        {static_cast<const std::byte*>(ggml_backend_buffer_get_base(wrapper)), ggml_backend_buffer_get_size(wrapper)});
+  ggml_backend_buffer_free(wrapper);
+}
+
 Result<void> fill(const Device& device, const TensorSource& source, const WeightItem& item,
                   const std::function<Result<void>(double share)>& progress) {
   const size_t size = ggml_nbytes(item.tensor);
@@ -109,8 +116,9 @@ Result<void> fill(const Device& device, const TensorSource& source, const Weight
                           const size_t done =
                               std::min(stored.size(), static_cast<size_t>(share * static_cast<double>(stored.size())));
                           DQ_CHECK(bring(done + ahead));
-                          // From a little before, for the page that was shared with the piece before.
-                          if (file) pages::drop(stored.subspan(dropped, done - dropped));
+                          // From a little before, for the page that was shared with the piece before. Where a card has
+                          // its own memory, the pages may as well stay for the next time.
+                          if (file && device.is_cpu()) pages::drop(stored.subspan(dropped, done - dropped));
                           dropped = done > kOverlap ? done - kOverlap : 0;
                           return progress ? progress(share) : Result<void>();
                         });

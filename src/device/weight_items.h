@@ -28,6 +28,9 @@ WeightSizes sizes_of(const Device& device, const std::vector<WeightItem>& items)
 /// Lets a tensor begin at its stored bytes. Null when the host has no memory for the wrapper.
 ggml_backend_buffer_t wrap_mapped(const Device& device, const TensorSource& source, const WeightItem& item);
 
+/// Frees the wrapper, and gives the pages back that the process holds although the file may stay open.
+void unwrap_mapped(const TensorSource& source, ggml_backend_buffer_t wrapper);
+
 /// Reads, converts and sets the values of a tensor that is not mapped. `progress` gets the share that is done.
 /// Of a file, pages are read in shortly before they are needed and given back behind. Errors: bad_input, progress'.
 Result<void> fill(const Device& device, const TensorSource& source, const WeightItem& item,

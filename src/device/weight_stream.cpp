@@ -95,7 +95,7 @@ WeightStream::~WeightStream() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
-  for (ggml_backend_buffer_t v : views_) ggml_backend_buffer_free(v);
+  for (ggml_backend_buffer_t v : views_) unwrap_mapped(*source_, v);
 }
 
 int WeightStream::group_of(const ggml_tensor* t) const {
@@ -117,7 +117,10 @@ Result<void> WeightStream::acquire(int g) {
     }
     if (p.wanted == -1) {
       p.wanted = g;
-      start();
+      if (!start()) {
+        serve(p, lock);
+        continue;
+      }
     }
     changed_.wait(lock);
   }
@@ -133,29 +136,22 @@ void WeightStream::prefetch(int g) {
   Place& p = place_of(g);
   if (p.holds == g || p.failed == g || p.wanted != -1 || p.used != -1) return;
   p.wanted = g;
-  start();
+  if (!start()) p.wanted = -1;
 }
 
-/// With the mutex held.
-void WeightStream::start() {
-  if (!thread_.joinable()) {
-    try {
-      thread_ = std::thread([this] { work(); });
-    } catch (const std::system_error& e) {
-      for (Place& p : places_) {
-        if (p.wanted == -1) continue;
-        p.failed = std::exchange(p.wanted, -1);
-        p.error = fail(ErrorCode::failed, "[weights] expected a thread to load layers, got: {}", e.what());
-      }
-    }
+bool WeightStream::start() {
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error&) {
+    return false;
   }
   changed_.notify_all();
+  return true;
 }
 
 void WeightStream::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    // The first to be wanted is the one that is waited for: nobody asks for a second before the first is there.
     Place* p = nullptr;
     changed_.wait(lock, [&] {
       for (Place& candidate : places_)
@@ -163,25 +159,30 @@ void WeightStream::work() {
       return stop_ || p;
     });
     if (stop_) return;
-    const int g = p->wanted, before = std::exchange(p->holds, -1);
-    lock.unlock();
-    Result<void> filled;
-    try {
-      filled = fill_place(*p, g, before);
-    } catch (const std::exception& e) {
-      filled = fail(ErrorCode::does_not_fit, "[weights] expected host memory to load a layer, got: {}", e.what());
-    }
-    lock.lock();
-    p->wanted = -1;
-    p->failed = -1;
-    if (filled) {
-      p->holds = g;
-    } else {
-      p->failed = g;
-      p->error = filled.error();
-    }
-    changed_.notify_all();
+    serve(*p, lock);
   }
+}
+
+void WeightStream::serve(Place& p, std::unique_lock<std::mutex>& lock) {
+  const int g = p.wanted, before = std::exchange(p.holds, -1);
+  lock.unlock();
+  Result<void> filled;
+  try {
+    filled = fill_place(p, g, before);
+  } catch (const std::exception& e) {
+    filled = fail(ErrorCode::does_not_fit, "[weights] expected host memory to load a layer, got: {}", e.what());
+  }
+  lock.lock();
+  p.wanted = p.failed = -1;
+  if (filled) {
+    p.holds = g;
+  } else {
+    if (source_->in_files())
+      for (const auto& range : group(g).ranges) pages::drop(range);
+    p.failed = g;
+    p.error = filled.error();
+  }
+  changed_.notify_all();
 }
 
 bool WeightStream::same_layout(const Group& a, const Group& b) {
@@ -194,7 +195,7 @@ bool WeightStream::same_layout(const Group& a, const Group& b) {
 
 Result<void> WeightStream::fill_place(Place& place, int g, int before) {
   const bool file = source_->in_files();
-  if (before >= 0 && file)
+  if (before >= 0 && file)  // mapped ones: only the CPU has them
     for (const auto& range : group(before).ranges) pages::drop(range);
   Group& now = group(g);
   if (!same_layout(now, group(place.formed)))  // some backends keep the padding behind rows at zero

@@ -49,7 +49,10 @@ class WeightStream : public PagedTensors {
   Result<void> lay_out(std::vector<WeightItem> items);
   Place& place_of(int group) { return places_[(group - first_) % 2]; }
   Group& group(int g) { return groups_[static_cast<size_t>(g - first_)]; }
-  void start();
+  // With the mutex held:
+  bool start();  ///< the thread, if it is not there; false: none is to be had
+  void serve(Place& place,
+             std::unique_lock<std::mutex>& lock);  ///< fills in what is wanted; gives the mutex up meanwhile
   void work();
   Result<void> fill_place(Place& place, int g, int before);
   static bool same_layout(const Group& a, const Group& b);

@@ -197,7 +197,7 @@ Weights::Weights() = default;
 Weights::~Weights() {
   paged_.reset();
   buffers_.clear();
-  for (ggml_backend_buffer_t v : views_) ggml_backend_buffer_free(v);
+  for (ggml_backend_buffer_t v : views_) unwrap_mapped(*mapped_, v);
   if (ctx_) ggml_free(ctx_);
 }
 
