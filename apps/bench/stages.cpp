@@ -1,6 +1,7 @@
 #include "bench/stages.h"
 
 #include "base/try.h"
+#include "base/units.h"
 #include "models/ernie_image/transformer.h"
 #include "models/mistral3/model.h"
 #include "models/qwen3/qwen3.h"
@@ -173,14 +174,20 @@ class Bench {
            timed_load("vae", [&] { return vae::Vae::load(device_, f, vae::Part::decoder, components_.policy(f)); }));
     const int64_t h = o_.height / model->config().scale(), w = o_.width / model->config().scale();
     const Tensor z = noise({1, model->config().latent_channels, h, w}, 3);
-    DQ_TRY(Measurement m, measure("vae", fmt::format("decode {}x{}", o_.width, o_.height), o_.repetitions,
-                                  o_.repetitions > 1, [&]() -> Result<void> {
-                                    DQ_TRY([[maybe_unused]] const Tensor out, model->decode(z, {}, cancelled_));
-                                    return {};
-                                  }));
+    const vae::Tiling& tiling = o_.vae_tiling;
+    std::string what = fmt::format("decode {}x{}", o_.width, o_.height);
+    if (tiling.tile > 0) {
+      DQ_TRY(const double repeated, model->repeated_work(h, w, tiling));
+      what += fmt::format(", tiles of {}, {} kept, {:.2f}x the work", tiling.tile, format_bytes(tiling.host_memory),
+                          repeated);
+    }
+    DQ_TRY(Measurement m, measure("vae", what, o_.repetitions, o_.repetitions > 1, [&]() -> Result<void> {
+             DQ_TRY([[maybe_unused]] const Tensor out, model->decode(z, tiling, {}, cancelled_));
+             return {};
+           }));
     m.flops = vae::Vae::decode_flops(model->config(), 1, h, w);
     m.weight_bytes = model->weight_bytes();
-    DQ_TRY(m.compute_bytes, model->measure_decode(1, h, w));
+    DQ_TRY(m.compute_bytes, model->measure_decode(1, h, w, tiling));
     on_row_(std::move(m));
     return {};
   }

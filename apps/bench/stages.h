@@ -8,6 +8,7 @@
 #include "bench/measure.h"
 #include "checkpoint/checkpoint.h"
 #include "device/weights.h"
+#include "models/vae/vae.h"
 
 namespace danqing::app {
 
@@ -15,6 +16,7 @@ struct BenchOptions {
   int width = 0, height = 0;
   int text_tokens = 64, encoder_tokens = 256, enhancer_prompt = 64, new_tokens = 32;
   int batch = 1, repetitions = 3;
+  vae::Tiling vae_tiling;
   std::set<std::string> stages;  ///< empty = all
   bool wants(const std::string& s) const { return stages.empty() || stages.count(s) > 0; }
 };

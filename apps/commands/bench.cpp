@@ -30,7 +30,7 @@ namespace {
 struct Options {
   ModelOptions model;
   BenchOptions bench;
-  std::string config, size, weights;
+  std::string config, size, weights, tile_memory;
   std::vector<std::string> stages;
   int layers = 0, steps = 0;
   bool json = false;
@@ -139,6 +139,9 @@ Result<int> run(Options o) {
   DQ_TRY(std::tie(o.bench.width, o.bench.height), parse_size(o.size.empty() ? default_size : o.size));
   if (o.bench.width % 16 || o.bench.height % 16)
     return usage_error("[--size] expected multiples of 16, got {}x{}", o.bench.width, o.bench.height);
+  if (!o.tile_memory.empty()) {
+    DQ_TRY(o.bench.vae_tiling.host_memory, parse_bytes(o.tile_memory));
+  }
   DQ_TRY(const ComputeType asked, parse_compute_type(o.model.dtype));
   const ComputeType type = asked != ComputeType::automatic ? asked
                            : o.config.empty()              ? ComputeType::f32
@@ -214,6 +217,11 @@ void add_bench(CLI::App& app, Command& command) {
   c->add_option("--batch", o->bench.batch, "Pictures in one denoiser pass")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  c->add_option("--vae-tile", o->bench.vae_tiling.tile, "Decode in tiles of this many latents (0: all at once)")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  c->add_option("--vae-tile-memory", o->tile_memory,
+                "With --vae-tile: host memory for pictures between passes, e.g. 2GiB (default: 768MiB)");
   c->add_option("--steps", o->steps, "Steps of the whole pipeline (default: the model's)")->check(CLI::Range(1, 1000));
   c->add_option("--repeat", o->bench.repetitions, "Repetitions; the median and the best are shown")
       ->check(CLI::Range(1, 1000))

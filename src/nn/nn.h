@@ -27,6 +27,13 @@ ggml_tensor* rms_norm(Graph& g, ggml_tensor* x, ggml_tensor* weight, float eps);
 ggml_tensor* layer_norm(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias, float eps);
 /// x [B, C, H, W], statistics over groups of channels and space. (Wu & He 2018)
 ggml_tensor* group_norm(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias, int groups, float eps);
+/// What group_norm needs of one tile of a picture: mean and sum of squared deviations of every channel of x [1, C, H,
+/// W]
+/// -> [2, C].
+ggml_tensor* channel_statistics(Graph& g, ggml_tensor* x);
+/// group_norm of a tile by the statistics of the whole picture: [2, C] holding mean and 1 / sqrt(var + eps) of every
+/// channel's group.
+ggml_tensor* normalise(Graph& g, ggml_tensor* x, ggml_tensor* statistics, ggml_tensor* weight, ggml_tensor* bias);
 /// x * (1 + scale) + shift; scale, shift [B, 1, C] or broadcastable; shift may be null. (Peebles & Xie 2023, adaLN)
 ggml_tensor* modulate(Graph& g, ggml_tensor* x, ggml_tensor* scale, ggml_tensor* shift);
 
@@ -55,7 +62,7 @@ ggml_tensor* attention(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
 
 struct Conv2dOptions {
   int stride = 1;
-  int pad_left = 0, pad_right = 0, pad_top = 0, pad_bottom = 0;  ///< zeros
+  int pad_left = 0, pad_right = 0, pad_top = 0, pad_bottom = 0;  ///< zeros; less than 0: rows, columns left out
   static Conv2dOptions same(int kernel) {
     const int p = kernel / 2;
     return {1, p, p, p, p};
@@ -65,6 +72,11 @@ struct Conv2dOptions {
 ggml_tensor* conv2d(Graph& g, ggml_tensor* x, ggml_tensor* kernel, ggml_tensor* bias, const Conv2dOptions& o);
 /// Nearest neighbour, H and W times two.
 ggml_tensor* upsample_nearest2(Graph& g, ggml_tensor* x);
+/// x [B, C, H, W] -> its rows from `top` and columns from `left` on, [B, C, h, w].
+ggml_tensor* crop(Graph& g, ggml_tensor* x, int64_t top, int64_t left, int64_t h, int64_t w);
+/// Pictures as they lie between two graphs, channels side by side: [B, H, W, C] as [B, C, H, W], and back.
+ggml_tensor* from_channels_last(Graph& g, ggml_tensor* x);
+ggml_tensor* to_channels_last(Graph& g, ggml_tensor* x);
 
 // Shape work. Sizes in torch order.
 ggml_tensor* reshape(Graph& g, ggml_tensor* x, const Shape& shape);  ///< made contiguous if it is not

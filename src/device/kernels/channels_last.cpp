@@ -128,6 +128,20 @@ ggml_tensor* add_pictures(Graph& g, ggml_tensor* a, ggml_tensor* b) {
   return channels_last_view(g, set_note(y, {.made = Made::pointwise, .reusable = 3}));  // over either picture
 }
 
+ggml_tensor* crop_picture(Graph& g, ggml_tensor* x, int64_t top, int64_t left, int64_t h, int64_t w) {
+  ggml_tensor* b = channels_last(g, x);
+  const int64_t c = b->ne[0], in_w = b->ne[1], in_h = b->ne[2];
+  ggml_tensor* y = op(g, "crop", {c, w, h, b->ne[3]}, {b}, 0, [=](const OpRun& r) {
+    const auto* from = static_cast<const float*>(r.out->src[0]->data);
+    auto* to = static_cast<float*>(r.out->data);
+    for_ranges(r.pool, h * r.out->ne[3], kPiece / (w * c), [&](int64_t first, int64_t last, int) {
+      for (int64_t i = first; i < last; ++i)
+        std::copy_n(from + ((i / h * in_h + top + i % h) * in_w + left) * c, w * c, to + i * w * c);
+    });
+  });
+  return channels_last_view(g, y);
+}
+
 namespace {
 
 ggml_tensor* root(ggml_tensor* t) { return t->view_src ? t->view_src : t; }

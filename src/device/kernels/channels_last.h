@@ -24,6 +24,9 @@ ggml_tensor* reshaped(Graph& g, ggml_tensor* x, const std::array<int64_t, 4>& ne
 ggml_tensor* silu_picture(Graph& g, ggml_tensor* x);
 ggml_tensor* add_pictures(Graph& g, ggml_tensor* a, ggml_tensor* b);
 
+/// Rows `top` to top + h - 1 and columns `left` to left + w - 1 of x [B, C, H, W] in any order; a view as above.
+ggml_tensor* crop_picture(Graph& g, ggml_tensor* x, int64_t top, int64_t left, int64_t h, int64_t w);
+
 /// Lets operations of this folder write into the memory of an input that nothing reads after them. To be called once,
 /// when the graph is complete and before it gets its memory.
 void reuse_inputs(ggml_cgraph* graph);

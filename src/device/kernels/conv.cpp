@@ -1,6 +1,7 @@
 #include "device/kernels/conv.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "device/kernels/channels_last.h"
 #include "device/kernels/conv_winograd.h"
@@ -27,6 +28,10 @@ ConvShape shape_of(const Parts& p, const Note& n) {
   s.doubled = n.has(Note::kDoubled);
   s.pointwise = p.kernel->ne[0] == 1;
   s.pad_left = n.left, s.pad_top = n.top;
+  if (s.doubled) {  // computed in pairs from the zeros on: fewer zeros begin one result, or one pair, later
+    s.cut_left = (1 - n.left) % 2, s.cut_top = (1 - n.top) % 2;
+    s.pad_left = 1 - (1 - n.left) / 2, s.pad_top = 1 - (1 - n.top) / 2;
+  }
   const int64_t times = s.doubled ? 2 : 1, cut = p.kernel->ne[0] - 1;
   s.out_w = s.w * times + n.left + n.right - cut;
   s.out_h = s.h * times + n.top + n.bottom - cut;
@@ -45,7 +50,7 @@ ggml_tensor* append(Graph& g, const Parts& p, Note n) {
   join(p.statistics, Note::kNorm);
   join(p.residual, Note::kResidual);
   n.made = Made::conv;
-  n.reusable = s.doubled ? 0 : 1;  // where the sizes agree
+  n.reusable = !s.doubled && s.out_w == s.w && s.out_h == s.h ? 1 : 0;  // where the channels agree too
   if (p.residual) n.reusable |= 1 << (inputs.size() - 1);
   ggml_tensor* y = op(g, "conv2d", {s.o, s.out_w, s.out_h, s.batch}, inputs,
                       conv_scratch(s, g.device().pool()->threads()), [s, n](const OpRun& r) {
@@ -139,16 +144,22 @@ Parts parts_of(ggml_tensor* conv, const Note& n) {
 ggml_tensor* conv2d(Graph& g, ggml_tensor* x, ggml_tensor* kernel, ggml_tensor* bias, const Window& w, Format format) {
   Parts p{channels_last(g, x), kernel, bias};
   const bool zeros = w.left || w.right || w.top || w.bottom;
-  const bool three = kernel->ne[0] == 3 && kernel->ne[1] == 3 && kernel->ne[2] >= kLeastChannels;
+  const auto between = [&](int least, int most) {
+    return std::min({w.left, w.right, w.top, w.bottom}) >= least &&
+           std::max({w.left, w.right, w.top, w.bottom}) <= most;
+  };
+  const Note before = note(p.x);
+  const bool doubled = before.made == Made::doubled && between(-1, 1);
+  const bool three =
+      kernel->ne[0] == 3 && kernel->ne[1] == 3 && kernel->ne[2] >= kLeastChannels && (doubled || between(0, INT_MAX));
   const bool one = kernel->ne[0] == 1 && kernel->ne[1] == 1 && !zeros;
   if (w.stride != 1 || (!three && !one)) return channels_last_view(g, append_direct(g, p, w, format));
   Note n{.made = Made::conv, .left = w.left, .right = w.right, .top = w.top, .bottom = w.bottom};
-  const Note before = note(p.x);
   if (before.made == Made::norm) {
     n.flags |= before.flags & Note::kSilu;
     p.statistics = p.x->src[1];
     p.x = p.x->src[0];
-  } else if (before.made == Made::doubled && three && w.left == 1 && w.right == 1 && w.top == 1 && w.bottom == 1) {
+  } else if (doubled && three) {
     n.flags |= Note::kDoubled;
     p.x = p.x->src[0];
   }

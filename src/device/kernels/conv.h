@@ -7,7 +7,7 @@ namespace danqing::kernels {
 
 struct Note;
 
-/// Stride and zeros around the picture.
+/// Stride and zeros around the picture; less than zero: that many rows or columns are left out.
 struct Window {
   int stride = 1, left = 0, right = 0, top = 0, bottom = 0;
 };

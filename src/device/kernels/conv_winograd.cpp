@@ -24,8 +24,8 @@ class Convolution {
   Convolution(const ConvShape& s, int threads) : s_(s) {
     positions_ = s.pointwise ? 1 : s.doubled ? 9 : 16;
     step_ = s.doubled ? 1 : 2;
-    tiles_h_ = s.pointwise ? 1 : ceil_div(s.out_h, 2);
-    tiles_w_ = s.pointwise ? s.h * s.w : ceil_div(s.out_w, 2);
+    tiles_h_ = s.pointwise ? 1 : ceil_div(s.out_h + s.cut_top, 2);
+    tiles_w_ = s.pointwise ? s.h * s.w : ceil_div(s.out_w + s.cut_left, 2);
     pixel_ = padded_channels(s.c);
     lda_ = pixel_ + kSkew;
     strips_ = ceil_div(s.o, tile_.cols);
@@ -170,8 +170,9 @@ class Convolution {
     for (int64_t t = t0; t < t1; ++t) {
       const int64_t y = 2 * (first + t / tiles_w_), x = 2 * (t % tiles_w_);
       for (int64_t i = 0; i < 4; ++i) {
-        const int64_t py = y + i / 2, px = x + i % 2;
-        to.offset[i] = py < s_.out_h && px < s_.out_w ? ((b * s_.out_h + py) * s_.out_w + px) * s_.o : -1;
+        const int64_t py = y + i / 2 - s_.cut_top, px = x + i % 2 - s_.cut_left;
+        const bool there = py >= 0 && px >= 0 && py < s_.out_h && px < s_.out_w;
+        to.offset[i] = there ? ((b * s_.out_h + py) * s_.out_w + px) * s_.o : -1;
       }
       winograd_output(m + (t - t0) * ldm_, plane_m(), s_.doubled, s_.o, to);
     }

@@ -17,8 +17,9 @@ struct ConvShape {
   int64_t batch = 1, c = 0, o = 0, h = 0, w = 0;  ///< of the picture read
   int64_t out_h = 0, out_w = 0;
   int64_t pad_left = 0, pad_top = 0;
-  bool doubled = false;    ///< the convolution sees each pixel as 2x2; pads are 1
-  bool pointwise = false;  ///< 1x1 instead of 3x3
+  bool doubled = false;               ///< the convolution sees each pixel as 2x2
+  int64_t cut_left = 0, cut_top = 0;  ///< results (0 or 1) left out at the beginning; only where doubled
+  bool pointwise = false;             ///< 1x1 instead of 3x3
 };
 struct ConvData {
   const float *x, *kernel;          ///< kernel [O][C][3][3] or [O][C]

@@ -62,6 +62,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <cmath>
+#include <functional>
 
 #include "device/kernels/channels_last.h"
 #include "device/kernels/conv.h"
@@ -127,7 +128,22 @@ void join(const Statistics& s, const double* partials, const float* weight, cons
   }
 }
 
-void run(const Statistics& s, const OpRun& r) {
+/// out [2][c] from the partial results [task][2][c] of one picture.
+void join_channels(const Statistics& s, const double* partials, float* out) {
+  for (int64_t i = 0; i < s.c; ++i) {
+    double sum = 0, square = 0;
+    for (int64_t task = 0; task < s.tasks(); ++task) {
+      sum += partials[task * 2 * s.c + i];
+      square += partials[task * 2 * s.c + s.c + i];
+    }
+    const double mean = sum / static_cast<double>(s.pixels);
+    out[i] = static_cast<float>(mean);
+    out[s.c + i] = static_cast<float>(std::max(0.0, square - mean * sum));
+  }
+}
+
+/// Sums of every task, at the beginning of the scratch memory.
+const double* all_partials(const Statistics& s, const OpRun& r) {
   const auto* x = static_cast<const float*>(r.out->src[0]->data);
   auto* partials = reinterpret_cast<double*>(r.scratch);
   std::byte* workers = r.scratch + s.partial_bytes();
@@ -137,13 +153,45 @@ void run(const Statistics& s, const OpRun& r) {
     partial(s, x + (task / s.tasks() * s.pixels + first) * s.c, std::min(kTaskPixels, s.pixels - first), work,
             partials + task * 2 * s.c);
   });
+  return partials;
+}
+
+void run(const Statistics& s, const OpRun& r) {
+  const double* partials = all_partials(s, r);
   const float* weight = s.weight ? static_cast<const float*>(r.out->src[1]->data) : nullptr;
   const float* bias = s.bias ? static_cast<const float*>(r.out->src[s.weight ? 2 : 1]->data) : nullptr;
   for (int64_t b = 0; b < s.batch; ++b)
     join(s, partials + b * s.tasks() * 2 * s.c, weight, bias, static_cast<float*>(r.out->data) + b * 3 * s.c);
 }
 
+size_t scratch_bytes(const Graph& g, const Statistics& s) {
+  return s.partial_bytes() + static_cast<size_t>(g.device().pool()->threads()) * s.worker_bytes();
+}
+
 }  // namespace
+
+ggml_tensor* channel_statistics(Graph& g, ggml_tensor* x) {
+  ggml_tensor* b = channels_last(g, x);
+  const Statistics s{b->ne[0], b->ne[1] * b->ne[2], b->ne[3], 1, 0, false, false};
+  return op(g, "channel_statistics", {s.c, 2, 1, s.batch}, {b}, scratch_bytes(g, s), [s](const OpRun& r) {
+    const double* partials = all_partials(s, r);
+    for (int64_t i = 0; i < s.batch; ++i)
+      join_channels(s, partials + i * s.tasks() * 2 * s.c, static_cast<float*>(r.out->data) + i * 2 * s.c);
+  });
+}
+
+ggml_tensor* normalise(Graph& g, ggml_tensor* x, ggml_tensor* given, ggml_tensor* weight, ggml_tensor* bias) {
+  ggml_tensor* b = channels_last(g, x);
+  const int64_t c = b->ne[0];
+  ggml_tensor* statistics = op(g, "given_statistics", {c, 3, 1, 1}, {given, weight, bias}, 0, [c](const OpRun& r) {
+    const auto input = [&](int i) { return static_cast<const float*>(r.out->src[i]->data); };
+    auto* out = static_cast<float*>(r.out->data);
+    std::copy_n(input(0), c, out);
+    std::transform(input(0) + c, input(0) + 2 * c, input(1), out + c, std::multiplies<>());
+    std::copy_n(input(2), c, out + 2 * c);
+  });
+  return channels_last_view(g, apply_norm(g, b, statistics, Note{}));
+}
 
 ggml_tensor* group_norm(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias, int groups, float eps) {
   ggml_tensor* b = channels_last(g, x);
@@ -151,8 +199,7 @@ ggml_tensor* group_norm(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tens
   std::vector<ggml_tensor*> inputs{b};
   if (weight) inputs.push_back(weight);
   if (bias) inputs.push_back(bias);
-  ggml_tensor* statistics = op(g, "group_norm_statistics", {s.c, 3, 1, s.batch}, inputs,
-                               s.partial_bytes() + static_cast<size_t>(g.device().pool()->threads()) * s.worker_bytes(),
+  ggml_tensor* statistics = op(g, "group_norm_statistics", {s.c, 3, 1, s.batch}, inputs, scratch_bytes(g, s),
                                [s](const OpRun& r) { run(s, r); });
   return channels_last_view(g, apply_norm(g, b, statistics, Note{}));
 }

@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 
 #include "base/try.h"
-#include "models/vae/graph.h"
+#include "models/vae/tiled.h"
 
 namespace danqing::vae {
 namespace {
 
 constexpr int64_t kMaxPixels = int64_t{1} << 30;  // of one picture; keeps every size of a graph far inside 63 bits
 
-Result<void> check_decode(const Config& c, int64_t batch, int64_t h, int64_t w) {
+Result<void> check_size(const Config& c, int64_t batch, int64_t h, int64_t w, const Tiling& t) {
   const int64_t limit = kMaxPixels / (c.scale() * c.scale());
+  if (t.tile < 0) return usage_error("[vae] expected a tile of at least 1 latent, or 0 for no tiles, got {}", t.tile);
   if (batch >= 1 && h >= 1 && w >= 1 && h <= limit && w <= limit / h) return {};
   return usage_error("[vae] expected latents of at least 1x1 and at most {} values a channel, got {} of {}x{}", limit,
                      batch, h, w);
@@ -39,33 +41,89 @@ struct Vae::Impl {
   Part part = Part::both;
   std::shared_ptr<const Weights> weights;
   std::vector<float> bn_mean, bn_std;
+  Chain decoder, encoder;
 
-  // The graph of the last call, which is the next one's too when pictures of one size follow each other.
+  // The graph of the last whole picture, which is the next one's too when pictures of one size follow each other.
   struct Key {
     bool decoder = false, taps = false;
-    int64_t h = 0, w = 0;
+    int64_t h = 0, w = 0;  // latents
     bool operator==(const Key&) const = default;
   };
   Key key;
   std::optional<Runner> runner;
 
+  Network network(bool decode) const {
+    return {*device, *weights, decode ? decoder : encoder, static_cast<int>(config.norm_num_groups)};
+  }
+
   Result<void> prepare(const Key& wanted) {
     if (runner && key == wanted) return {};
     runner.reset();
     key = wanted;
-    Runner next(key.decoder ? build_decoder(*device, config, *weights, key.h, key.w, key.taps)
-                            : build_encoder(*device, config, *weights, key.h, key.w));
+    Runner next(build_whole(network(key.decoder), key.h, key.w, key.taps));
     DQ_CHECK(next.prepare());
     runner.emplace(std::move(next));
     return {};
   }
 
-  /// Runs the prepared graph on one item [C, height, width].
-  Result<Tensor> run(const char* input, const char* output, const Tensor& x, const std::function<bool()>& cancelled) {
-    DQ_CHECK(runner->set(input, x.data));
-    DQ_CHECK(runner->run(cancelled));
-    return runner->read(output);
+  bool in_tiles(const Tiling& t, int64_t h, int64_t w) const { return t.tile > 0 && (t.tile < h || t.tile < w); }
+  TiledRun tiled(bool decode, int64_t h, int64_t w, const Tiling& t) const {
+    return TiledRun(network(decode), device, h, w, t);
   }
+
+  Result<void> check_part(bool decode) const {
+    if (decode && part == Part::encoder) return usage_error("[vae] expected the decoder, got a VAE loaded without it");
+    if (!decode && part == Part::decoder) return usage_error("[vae] expected the encoder, got a VAE loaded without it");
+    return {};
+  }
+
+  /// Every item of x [B, C, H, W] through the decoder or the encoder; h x w latents each.
+  Result<Tensor> run(bool decode, const Tensor& x, int64_t h, int64_t w, const Tiling& tiling, const TapSink& taps,
+                     const std::function<bool()>& cancelled, const TileProgress& progress) {
+    const Chain& chain = decode ? decoder : encoder;
+    const int64_t batch = x.size(0), each = x.count() / batch;
+    const bool tiles = in_tiles(tiling, h, w) && !taps;
+    std::optional<TiledRun> run;
+    if (tiles) {
+      release();
+      run.emplace(tiled(decode, h, w, tiling));
+    } else {
+      DQ_CHECK(prepare({decode, static_cast<bool>(taps), h, w}));
+    }
+    const int shift = chain.points.back().shift;
+    Tensor out(Shape{batch, chain.points.back().channels, h << shift, w << shift});
+    const int64_t result = out.count() / batch;
+    for (int64_t b = 0; b < batch; ++b) {
+      const std::span<const float> from(x.data.data() + b * each, static_cast<size_t>(each));
+      const auto share = [&](double done) { progress((static_cast<double>(b) + done) / static_cast<double>(batch)); };
+      if (tiles) {
+        DQ_CHECK(run->run(from.data(), out.data.data() + b * result, cancelled,
+                          progress ? TileProgress(share) : TileProgress()));
+        continue;
+      }
+      DQ_CHECK(runner->set("x", from));
+      DQ_CHECK(runner->run(cancelled));
+      DQ_TRY(const Tensor y, runner->read("y"));
+      std::copy(y.data.begin(), y.data.end(), out.data.begin() + b * result);
+      if (taps) DQ_CHECK(runner->send_taps(taps, batch > 1 ? fmt::format("{}.", b) : ""));
+      if (progress) share(1);
+    }
+    return out;
+  }
+
+  Result<size_t> measure(bool decode, int64_t batch, int64_t h, int64_t w, const Tiling& t) {
+    DQ_CHECK(check_part(decode));
+    DQ_CHECK(check_size(config, batch, h, w, t));
+    if (in_tiles(t, h, w)) return tiled(decode, h, w, t).measure();
+    return Runner(build_whole(network(decode), h, w, false)).measure();
+  }
+
+  Result<size_t> host_bytes(bool decode, int64_t h, int64_t w, const Tiling& t) const {
+    DQ_CHECK(check_size(config, 1, h, w, t));
+    return in_tiles(t, h, w) ? tiled(decode, h, w, t).host_bytes() : 0;
+  }
+
+  void release() { runner.reset(); }
 };
 
 Vae::Vae(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -97,56 +155,73 @@ Result<std::unique_ptr<Vae>> Vae::load(std::shared_ptr<Device> device, const Com
   DQ_TRY(impl->weights, Weights::load(device, bound, policy, progress));
   impl->device = std::move(device);
   impl->part = part;
+  impl->decoder = decoder_chain(c), impl->encoder = encoder_chain(c);
   return std::unique_ptr<Vae>(new Vae(std::move(impl)));
 }
 
 Result<Tensor> Vae::decode(const Tensor& z, const TapSink& taps, const std::function<bool()>& cancelled) {
-  Impl& m = *impl_;
-  const Config& c = m.config;
-  if (m.part == Part::encoder) return usage_error("[vae] expected the decoder, got a VAE loaded without it");
+  return decode(z, Tiling{}, taps, cancelled);
+}
+
+Result<Tensor> Vae::decode(const Tensor& z, const Tiling& tiling, const TapSink& taps,
+                           const std::function<bool()>& cancelled, const TileProgress& progress) {
+  DQ_CHECK(impl_->check_part(true));
+  const Config& c = impl_->config;
   if (z.shape.size() != 4 || z.size(1) != c.latent_channels)
     return usage_error("[vae] expected latents [B, {}, h, w], got {}", c.latent_channels, to_string(z.shape));
-  const int64_t batch = z.size(0), h = z.size(2), w = z.size(3);
-  DQ_CHECK(check_decode(c, batch, h, w));
-  DQ_CHECK(m.prepare({true, static_cast<bool>(taps), h, w}));
-
-  Tensor out(Shape{batch, c.out_channels, h * c.scale(), w * c.scale()});
-  for (int64_t b = 0; b < batch; ++b) {
-    DQ_TRY(Tensor picture, m.run("latents", "picture", item(z, b), cancelled));
-    std::copy(picture.data.begin(), picture.data.end(), out.data.begin() + b * picture.count());
-    if (!taps) continue;
-    DQ_CHECK(m.runner->send_taps(taps, batch > 1 ? fmt::format("{}.", b) : ""));
-  }
-  return out;
+  DQ_CHECK(check_size(c, z.size(0), z.size(2), z.size(3), tiling));
+  return impl_->run(true, z, z.size(2), z.size(3), tiling, taps, cancelled, progress);
 }
 
 Result<Vae::Posterior> Vae::encode(const Tensor& picture, const std::function<bool()>& cancelled) {
-  Impl& m = *impl_;
-  const Config& c = m.config;
-  const int64_t f = c.scale(), latent = c.latent_channels;
-  if (m.part == Part::decoder) return usage_error("[vae] expected the encoder, got a VAE loaded without it");
+  return encode(picture, Tiling{}, cancelled);
+}
+
+Result<Vae::Posterior> Vae::encode(const Tensor& picture, const Tiling& tiling, const std::function<bool()>& cancelled,
+                                   const TileProgress& progress) {
+  DQ_CHECK(impl_->check_part(false));
+  const Config& c = impl_->config;
+  const int64_t f = c.scale();
   if (picture.shape.size() != 4 || picture.size(1) != c.in_channels)
     return usage_error("[vae] expected pictures [B, {}, H, W], got {}", c.in_channels, to_string(picture.shape));
-  const int64_t batch = picture.size(0), height = picture.size(2), width = picture.size(3);
-  if (batch < 1 || height < f || width < f || height % f != 0 || width % f != 0 || height > kMaxPixels / width)
+  const int64_t batch = picture.size(0), height = picture.size(2), width = picture.size(3), h = height / f,
+                w = width / f;
+  if (height % f != 0 || width % f != 0 || h < 1 || w < 1)
     return usage_error("[vae] expected picture height and width in multiples of {}, got {}x{}", f, height, width);
-  DQ_CHECK(m.prepare({false, false, height, width}));
+  DQ_CHECK(check_size(c, batch, h, w, tiling));
+  DQ_TRY(const Tensor moments, impl_->run(false, picture, h, w, tiling, {}, cancelled, progress));
 
-  Posterior out{Tensor(Shape{batch, latent, height / f, width / f}),
-                Tensor(Shape{batch, latent, height / f, width / f})};
+  const Shape shape{batch, c.latent_channels, h, w};
+  Posterior out{Tensor(shape), Tensor(shape)};
   const int64_t half = out.mean.count() / batch;
   for (int64_t b = 0; b < batch; ++b) {
-    DQ_TRY(Tensor moments, m.run("picture", "moments", item(picture, b), cancelled));
-    std::copy_n(moments.data.begin(), half, out.mean.data.begin() + b * half);
-    std::transform(moments.data.begin() + half, moments.data.end(), out.logvar.data.begin() + b * half,
+    const auto from = moments.data.begin() + 2 * b * half;
+    std::copy_n(from, half, out.mean.data.begin() + b * half);
+    std::transform(from + half, from + 2 * half, out.logvar.data.begin() + b * half,
                    [](float v) { return std::clamp(v, -30.0f, 20.0f); });
   }
   return out;
 }
 
-Result<size_t> Vae::measure_decode(int64_t batch, int64_t h, int64_t w) {
-  DQ_CHECK(check_decode(impl_->config, batch, h, w));
-  return Runner(build_decoder(*impl_->device, impl_->config, *impl_->weights, h, w, false)).measure();
+Result<size_t> Vae::measure_decode(int64_t batch, int64_t h, int64_t w, const Tiling& tiling) {
+  return impl_->measure(true, batch, h, w, tiling);
 }
+Result<size_t> Vae::measure_encode(int64_t batch, int64_t h, int64_t w, const Tiling& tiling) {
+  return impl_->measure(false, batch, h, w, tiling);
+}
+Result<size_t> Vae::host_bytes_decode(int64_t h, int64_t w, const Tiling& tiling) {
+  return impl_->host_bytes(true, h, w, tiling);
+}
+Result<size_t> Vae::host_bytes_encode(int64_t h, int64_t w, const Tiling& tiling) {
+  return impl_->host_bytes(false, h, w, tiling);
+}
+
+Result<double> Vae::repeated_work(int64_t h, int64_t w, const Tiling& tiling) {
+  DQ_CHECK(check_size(impl_->config, 1, h, w, tiling));
+  if (!impl_->in_tiles(tiling, h, w)) return 1.0;
+  return 2 * impl_->tiled(true, h, w, tiling).schedule().work() / decode_flops(impl_->config, 1, h, w);
+}
+
+void Vae::release() { impl_->release(); }
 
 }  // namespace danqing::vae

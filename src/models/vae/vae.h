@@ -42,6 +42,17 @@ std::vector<TensorSpec> tensor_table(const Config& c, Part part);
 /// Foreign names: prefixes, and the original code's names (whose decoder counts its blocks the other way round).
 NameMap name_map(const Config& c);
 
+/// How a decode or encode is cut to bound memory; the picture is the same within f32 rounding at any tile: group norms
+/// and attention see the whole picture, convolutions the true neighbours of a tile. See docs/memory.md.
+struct Tiling {
+  int64_t tile = 0;  ///< side of a tile in latents (decoder: of its input; encoder: of its output); 0: all at once
+  /// Host memory for pictures that are kept between passes over the tiles; what does not fit is computed again. Where
+  /// even the least that works does not fit, that much is taken.
+  uint64_t host_memory = uint64_t{768} << 20;
+};
+/// The share that is done, 0 to 1, after every tile.
+using TileProgress = std::function<void(double done)>;
+
 /// Not for two threads at once.
 class Vae {
  public:
@@ -54,14 +65,28 @@ class Vae {
   /// does_not_fit, device_lost, cancelled.
   /// taps as in the goldens: "post_quant_conv", "conv_in", "mid_attention", "mid_block", "up.0".., "norm_out".
   Result<Tensor> decode(const Tensor& z, const TapSink& taps = {}, const std::function<bool()>& cancelled = {});
+  /// In tiles. With taps all at once, whatever the tiling says: they are whole pictures.
+  Result<Tensor> decode(const Tensor& z, const Tiling& tiling, const TapSink& taps = {},
+                        const std::function<bool()>& cancelled = {}, const TileProgress& progress = {});
   /// picture [B, in_channels, H, W] in -1..1, H and W multiples of scale() -> mean and logvar
   /// [B, latent_channels, H/scale, W/scale]; logvar clamped to -30..20.
   struct Posterior {
     Tensor mean, logvar;
   };
   Result<Posterior> encode(const Tensor& picture, const std::function<bool()>& cancelled = {});
-  /// Exact compute buffer bytes of decode for latents [batch, latent_channels, h, w] (the batch does not matter).
-  Result<size_t> measure_decode(int64_t batch, int64_t h, int64_t w);
+  Result<Posterior> encode(const Tensor& picture, const Tiling& tiling, const std::function<bool()>& cancelled = {},
+                           const TileProgress& progress = {});
+  /// Exact peak bytes on the device beside the weights for latents [batch, latent_channels, h, w] (the batch does not
+  /// matter). Allocates nothing there; a kept graph is not counted.
+  Result<size_t> measure_decode(int64_t batch, int64_t h, int64_t w, const Tiling& tiling = {});
+  Result<size_t> measure_encode(int64_t batch, int64_t h, int64_t w, const Tiling& tiling = {});
+  /// Bytes in host memory beside the argument and the result: pictures kept between passes and tiles in hand.
+  Result<size_t> host_bytes_decode(int64_t h, int64_t w, const Tiling& tiling);
+  Result<size_t> host_bytes_encode(int64_t h, int64_t w, const Tiling& tiling);
+  /// Multiply-adds of a tiled decode to those of a whole one: what halos and repeated passes cost.
+  Result<double> repeated_work(int64_t h, int64_t w, const Tiling& tiling);
+  /// Gives back the memory of the graph that is kept for the next picture of the same size.
+  void release();
   const Config& config() const;
   uint64_t weight_bytes() const;
   const WeightSizes& weight_sizes() const;
