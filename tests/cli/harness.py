@@ -16,6 +16,7 @@ PROGRAM = os.environ["DANQING"]
 SOURCE = pathlib.Path(os.environ["DANQING_SOURCE"])
 MINI = SOURCE / "models/danqing-mini"
 TINY = pathlib.Path(os.environ["DANQING_TEST_DATA"]) / "fixtures/ernie-tiny"
+Z_TINY = pathlib.Path(os.environ["DANQING_TEST_DATA"]) / "fixtures/zimage-tiny"
 GGUF = pathlib.Path(os.environ["DANQING_TEST_DATA"]) / "fixtures/gguf"
 
 TIMEOUT = 300  # seconds; only there so that a hang ends: sanitizer builds on a loaded machine are slow

@@ -3,7 +3,8 @@ import json
 import os
 import shutil
 
-from harness import GGUF, MINI, ONE, SMALL, TINY, CliTest, main, png_pixels
+from harness import GGUF, MINI, ONE, SMALL, TINY, Z_TINY, CliTest, main, png_pixels
+from tensor_files import read_gguf, write_gguf
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 
@@ -168,6 +169,38 @@ class SplitFiles(CliTest):
             (self.dir / "cut.gguf").write_bytes(whole[:size])
             with self.subTest(size=size):
                 self.assert_refused(3, "generate", "a cat", "-m", TINY, "--transformer", "cut.gguf", says="cut.gguf")
+
+
+class ZImageFiles(CliTest):
+    """A Z-Image denoiser as GGUF: as published (architecture lumina2), without that key, and under a prefix."""
+    GIVEN = ("--size", "64x64", "--steps", "2", "--seed", "5", "--dtype", "f32", *ONE)
+
+    def picture(self, name, *args):
+        self.run_ok("generate", "a cat", "-m", Z_TINY, *args, *self.GIVEN, "-o", name)
+        return png_pixels(self.dir / name)
+
+    def test_gguf_draws_what_the_directory_draws(self):
+        want = self.picture("directory.png")
+        self.run_ok("convert", Z_TINY / "transformer", "z.gguf", "--type", "f32", "--threads", "1")
+        metadata, tensors = read_gguf(self.dir / "z.gguf")
+        self.assertEqual(metadata["general.architecture"], "lumina2")
+        self.assertEqual(self.picture("lumina2.png", "--transformer", "z.gguf"), want)
+        del metadata["general.architecture"]
+        write_gguf(self.dir / "none.gguf", tensors, metadata)
+        self.assertEqual(self.picture("none.png", "--transformer", "none.gguf"), want)
+        prefixed = {"model.diffusion_model." + name: t for name, t in tensors.items()}
+        write_gguf(self.dir / "prefix.gguf", prefixed, {"general.architecture": "lumina2"})
+        self.assertEqual(self.picture("prefix.png", "--transformer", "prefix.gguf"), want)
+        r = self.run_ok("inspect", "none.gguf", "--json")
+        self.assertEqual(json.loads(r.stdout)["description"], "z_image transformer")
+
+    def test_quantised_gguf(self):
+        want = self.picture("directory.png")
+        self.run_ok("convert", Z_TINY / "transformer", "q8.gguf", "--type", "q8_0", "--threads", "1")
+        near = self.picture("q8.png", "--transformer", "q8.gguf")
+        self.assertNotEqual(near, want)
+        mean = sum(abs(a - b) for a, b in zip(near[2], want[2])) / len(want[2])
+        self.assertLess(mean, 8)
 
 
 if __name__ == "__main__":

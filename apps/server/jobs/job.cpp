@@ -67,6 +67,8 @@ Json to_json(const JobSpec& s) {
   if (r.num_inference_steps) j["num_inference_steps"] = *r.num_inference_steps;
   if (r.guidance_scale) j["guidance_scale"] = *r.guidance_scale;
   if (r.shift) j["shift"] = *r.shift;
+  if (r.cfg_normalization) j["cfg_normalization"] = *r.cfg_normalization;
+  if (r.cfg_truncation) j["cfg_truncation"] = *r.cfg_truncation;
   if (!r.revised_prompts.empty()) j["revised_prompts"] = r.revised_prompts;
   if (s.external_enhancer) j["external_enhancer"] = true;
   return j;
@@ -106,6 +108,8 @@ Result<JobSpec> spec_from_json(const Json& j) {
     if (j.contains("num_inference_steps")) r.num_inference_steps = j["num_inference_steps"].get<int>();
     if (j.contains("guidance_scale")) r.guidance_scale = j["guidance_scale"].get<float>();
     if (j.contains("shift")) r.shift = j["shift"].get<float>();
+    if (j.contains("cfg_normalization")) r.cfg_normalization = j["cfg_normalization"].get<float>();
+    if (j.contains("cfg_truncation")) r.cfg_truncation = j["cfg_truncation"].get<float>();
     if (j.contains("revised_prompts")) r.revised_prompts = j["revised_prompts"].get<std::vector<std::string>>();
     s.external_enhancer = j.value("external_enhancer", false);
     return s;
