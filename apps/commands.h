@@ -12,6 +12,7 @@ using Command = std::function<Result<int>()>;
 
 void add_generate(CLI::App& app, Command& command);
 void add_enhance(CLI::App& app, Command& command);
+void add_plan(CLI::App& app, Command& command);
 void add_inspect(CLI::App& app, Command& command);
 void add_verify(CLI::App& app, Command& command);
 void add_bench(CLI::App& app, Command& command);

@@ -81,6 +81,7 @@ int main(int argc, char** argv) {
     Command command;
     add_generate(app, command);
     add_enhance(app, command);
+    add_plan(app, command);
     add_inspect(app, command);
     add_verify(app, command);
     add_bench(app, command);

@@ -3,9 +3,10 @@
 sparse (all zeros), so 29 GiB of ERNIE-Image take a few hundred kilobytes of disk. For planning, inspecting and measuring
 memory; what is drawn with them means nothing.
 
-usage: make_sparse_checkpoint.py ernie-image|z-image OUT_DIR [--tokenizer DIR] [--layers N]
+usage: make_sparse_checkpoint.py ernie-image|z-image OUT_DIR [--tokenizer DIR] [--pe-tokenizer DIR] [--layers N]
 
---tokenizer   copies this directory as the tokenizer (and the enhancer's), so that the pipeline opens
+--tokenizer     copies this directory as the tokenizer, so that the pipeline opens
+--pe-tokenizer  and this one, with its chat template, as the enhancer's (default: the same)
 --layers N    N layers of the denoiser and of the language models instead of all
 """
 import argparse
@@ -295,6 +296,7 @@ def main():
     p.add_argument("model", choices=("ernie-image", "z-image"))
     p.add_argument("out", type=pathlib.Path)
     p.add_argument("--tokenizer", type=pathlib.Path)
+    p.add_argument("--pe-tokenizer", type=pathlib.Path)
     p.add_argument("--layers", type=int)
     o = p.parse_args()
     if o.layers is not None and o.layers < 1:
@@ -311,8 +313,9 @@ def main():
         print(f"{role}: {len(tensors.entries)} tensors, {size / 2**30:.3f} GiB")
     for role in ("tokenizer", "pe_tokenizer"):
         if role in index:
-            if o.tokenizer:
-                shutil.copytree(o.tokenizer, o.out / role)
+            source = o.pe_tokenizer if role == "pe_tokenizer" and o.pe_tokenizer else o.tokenizer
+            if source:
+                shutil.copytree(source, o.out / role)
             else:
                 (o.out / role).mkdir()
 

@@ -16,6 +16,7 @@
 #include "common/model_options.h"
 #include "common/output_name.h"
 #include "common/parse.h"
+#include "common/plan_text.h"
 #include "common/progress.h"
 #include "common/tensor_dump.h"
 
@@ -147,6 +148,14 @@ void announce(const ModelInfo& info, const GenerateRequest& r, ProgressView& vie
                        r.guidance_scale.value_or(d.guidance_scale), r.shift.value_or(d.shift), from));
 }
 
+std::string memory_line(const GenerateResult& r) {
+  std::string line = fmt::format("memory: {}", r.plan.mode);
+  for (const ComponentPlan& c : r.plan.components)
+    if (c.placement == Placement::stream) line += fmt::format(", {}: {}", c.role, placement_text(c));
+  if (r.plan.vae_tile) line += fmt::format(", VAE tiles of {} latents", r.plan.vae_tile);
+  return line + fmt::format("; peak {} of {} planned", format_bytes(r.device_peak), format_bytes(r.plan.device_peak));
+}
+
 Result<int> run(const Options& o) {
   if (o.quiet) log::set_level(log::Level::error);
   DQ_TRY(const GenerateRequest request, make_request(o));
@@ -200,6 +209,8 @@ Result<int> run(const Options& o) {
     view.say(fmt::format("tensors: {}", path.string()));
   }
   for (const std::string& n : result->notes) view.say("note: " + n);
+  if (result->plan.mode != "whole" || result->plan.vae_tile)
+    view.say(memory_line(*result));
   view.say(fmt::format("{} in {} ({:.3f} s/step, load {}, decode {})",
                        images == 1 ? "1 picture" : fmt::format("{} pictures", images),
                        format_seconds(result->seconds_total), result->seconds_per_step,
@@ -211,6 +222,7 @@ Result<int> run(const Options& o) {
            {"shift", result->shift},
            {"notes", result->notes},
            {"seconds", timing_json(*result)},
+           {"memory", {{"device_peak", result->device_peak}, {"plan", plan_json(result->plan)}}},
            {"images", finished}};
     std::fputs((dump_json(j, 2) + "\n").c_str(), stdout);
   }

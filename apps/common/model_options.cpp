@@ -22,6 +22,7 @@ void add_model_options(CLI::App& c, ModelOptions& o) {
       ->group("Model")
       ->capture_default_str();
   add_cpu_options(c, o.cpu, "Model");
+  add_memory_options(c, o.memory);
 }
 
 void add_cpu_options(CLI::App& c, CpuWords& w, const std::string& group) {
@@ -85,6 +86,7 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& o) {
   }
   e.device = o.device;
   DQ_TRY(e.cpu, parse_cpu(o.cpu));
+  DQ_TRY(e.memory, parse_memory(o.memory));
   DQ_TRY(e.compute_type, parse_compute_type(o.dtype));
   return Engine::open(e);
 }

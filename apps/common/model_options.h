@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "common/memory_options.h"
 #include "danqing/engine.h"
 
 namespace danqing::app {
@@ -20,9 +21,10 @@ struct ModelOptions {
   ModelPaths paths;
   std::string device = "auto", dtype = "auto";
   CpuWords cpu;
+  MemoryWords memory;
 };
 
-/// -m, --transformer, --text-encoder, --vae, ... --device, --dtype and those of the CPU
+/// -m, --transformer, --text-encoder, --vae, ... --device, --dtype, those of the CPU and of the memory
 void add_model_options(CLI::App& command, ModelOptions& options);
 /// Checks the words, finds the default model, opens the engine.
 Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options);

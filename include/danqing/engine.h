@@ -18,13 +18,15 @@
 #include "danqing/cpu.h"
 #include "danqing/export.h"
 #include "danqing/image.h"
+#include "danqing/memory.h"
 #include "danqing/model.h"
 #include "danqing/result.h"
 
 namespace danqing {
 
 /// In which dtype the networks run and whose rounding rules the sampler follows.
-/// automatic: f32 where the whole model in f32 takes at most a quarter of the memory, else the checkpoint's dtype.
+/// automatic: f32 where the whole model in f32 takes at most 4 GiB and a quarter of the memory, else the checkpoint's
+/// dtype.
 enum class ComputeType { automatic, f32, bf16, f16 };
 
 struct EngineOptions {
@@ -32,6 +34,7 @@ struct EngineOptions {
   std::string device = "auto";
   CpuOptions cpu;  ///< how many threads, which kernels
   ComputeType compute_type = ComputeType::automatic;
+  MemoryOptions memory;  ///< how much of the device, and how the weights share it
 };
 
 enum class Stage { load, enhance, encode_text, denoise, decode };
@@ -99,6 +102,8 @@ struct GenerateResult {
   double seconds_per_step = 0;  ///< median over the steps
   int width = 0, height = 0, num_inference_steps = 0;
   float guidance_scale = 0, shift = 0;
+  MemoryPlan plan;           ///< what was chosen, with the true numbers of tokens
+  uint64_t device_peak = 0;  ///< bytes that were in use at most, to hold against plan.device_peak
 };
 
 /// Named intermediates of a run, for parity checks: f32, row-major, torch order.
@@ -144,6 +149,10 @@ class DANQING_API Engine {
   virtual DeviceStatus device() const = 0;
   /// Checks a request without computing: the first thing wrong with it as a usage Error.
   virtual Result<void> check(const GenerateRequest& request) const = 0;
+  /// How the request would run, from headers alone: never waits for a computation. With the enhancer on, its texts are
+  /// taken to be as long as they may become. Errors: usage, does_not_fit (by how much, and what would help).
+  /// text_tokens: assume texts of this length instead of counting the prompts' tokens; 0 = count.
+  virtual Result<MemoryPlan> plan(const GenerateRequest& request, int text_tokens = 0) = 0;
   virtual Result<GenerateResult> generate(const GenerateRequest& request, const RunControl& control = {}) = 0;
   virtual Result<EnhanceResult> enhance(std::string_view prompt, const EnhanceOptions& options,
                                         const RunControl& control = {}) = 0;

@@ -187,6 +187,13 @@ std::string Device::kernels_text() const {
   return std::string("danqing ") + kernels::micro_kernels()->name + ", " + precision;
 }
 
+uint64_t Device::memory_free() const {
+  if (is_cpu_) return host::memory().available;
+  size_t free = 0, total = 0;
+  ggml_backend_dev_memory(ggml_backend_get_device(backend_), &free, &total);
+  return free;
+}
+
 ggml_backend_buffer_type_t Device::buffer_type() const { return ggml_backend_get_default_buffer_type(backend_); }
 
 std::optional<uint64_t> Device::limit() const {

@@ -101,6 +101,11 @@ class Device {
 
   uint64_t allocated() const { return allocated_; }
   uint64_t peak_allocated() const { return peak_; }
+  void reset_peak() { peak_ = allocated_; }
+  uint64_t memory_free() const;  ///< bytes, now; for the CPU what the host has available
+  /// Queries that attention takes at once where it writes its scores out; 0 = as many as a bounded buffer holds.
+  int attention_chunk() const { return attention_chunk_; }
+  void set_attention_chunk(int queries) { attention_chunk_ = queries; }
   /// Allocations beyond this many bytes in all fail with does_not_fit.
   void set_limit(uint64_t bytes) { limit_ = bytes; }
   std::optional<uint64_t> limit() const;
@@ -133,6 +138,7 @@ class Device {
   int fail_in_ = 0;
   size_t largest_buffer_ = std::numeric_limits<size_t>::max();
   std::vector<PagedTensors*> paged_;
+  int attention_chunk_ = 0;
 };
 
 }  // namespace danqing

@@ -16,12 +16,16 @@ struct KeptRunner {
   std::optional<Runner> runner;
   std::vector<int64_t> lengths;
 
+  /// Gives the compute buffer back.
+  void release() {
+    runner.reset();
+    lengths.clear();
+  }
   /// The runner of the shape `wanted`, made by build() unless it is there already. Errors: does_not_fit, failed.
   template <class Build>
   Result<void> keep(const GraphShape& wanted, Build build) {
     if (runner && shape == wanted) return {};
-    runner.reset();  // before the next one, so that both never hold memory together
-    lengths.clear();
+    release();  // before the next one, so that both never hold memory together
     shape = wanted;
     Runner next(build());
     DQ_CHECK(next.prepare());

@@ -41,7 +41,8 @@ ggml_tensor* attention_written_out(Graph& g, ggml_tensor* q, ggml_tensor* k, ggm
                                    float scale, int64_t score_bytes) {
   const int64_t keys = k->ne[1], queries = q->ne[1];
   const int64_t row_bytes = keys * q->ne[2] * q->ne[3] * static_cast<int64_t>(sizeof(float));
-  const int64_t at_once = std::clamp<int64_t>(score_bytes / row_bytes, 1, queries);
+  const int64_t chunk = g.device().attention_chunk();
+  const int64_t at_once = std::clamp<int64_t>(chunk ? chunk : score_bytes / row_bytes, 1, queries);
   v = ggml_cont(g.ctx(), ggml_permute(g.ctx(), v, 1, 0, 2, 3));  // [B, Hkv, D, Tk]
   std::vector<ggml_tensor*> parts;
   for (int64_t first = 0; first < queries; first += at_once) {

@@ -1,5 +1,7 @@
 #include "pipeline/family.h"
 
+#include <algorithm>
+
 namespace danqing {
 namespace {
 
@@ -8,6 +10,8 @@ bool has_quantized(const TensorSource& source) {
     if (is_quantized(t.dtype)) return true;
   return false;
 }
+
+constexpr uint64_t kSmallModel = uint64_t{4} << 30;  // bytes in f32; beyond, twice the bytes are twice the time
 
 /// The dtype that holds most of the component's bytes.
 DType main_dtype(const TensorSource& source) {
@@ -33,11 +37,18 @@ ComputeType resolve_compute_type(ComputeType asked, const Checkpoint& checkpoint
   for (const auto& [role, files] : checkpoint.components)
     for (const TensorInfo& t : files.source->tensors()) f32_bytes += 4 * static_cast<uint64_t>(element_count(t.shape));
   const uint64_t memory = device.memory_free ? device.memory_free : device.memory_total;
-  if (f32_bytes <= memory / 4) return ComputeType::f32;  // exactness costs little here
+  if (f32_bytes <= std::min(memory / 4, kSmallModel)) return ComputeType::f32;  // exactness costs little here
   const ComponentFiles* transformer = checkpoint.find("transformer");
   const DType stored = transformer ? main_dtype(*transformer->source) : DType::bf16;
   if (stored == DType::f32 || stored == DType::f64) return ComputeType::f32;
   return stored == DType::f16 ? ComputeType::f16 : ComputeType::bf16;
+}
+
+int64_t longest(const Workload& work) {
+  int64_t most = 1;
+  for (const auto* lengths : {&work.text_tokens, &work.negative_tokens})
+    for (int64_t n : *lengths) most = std::max(most, n);
+  return most;
 }
 
 WorkType work_type(ComputeType type) {

@@ -9,8 +9,10 @@
 #include "base/try.h"
 #include "pipeline/family.h"
 #include "pipeline/generate.h"
+#include "pipeline/job_memory.h"
 #include "pipeline/metadata.h"
 #include "pipeline/preview.h"
+#include "pipeline/prompt_enhancer.h"
 #include "pipeline/settings.h"
 
 namespace danqing {
@@ -28,11 +30,34 @@ auto guarded(F&& f) -> decltype(f()) {
   }
 }
 
+/// The same model once more, without weights: plans while the engine computes.
+struct Planner {
+  const FamilyEntry* entry = nullptr;
+  Checkpoint checkpoint;
+  EngineOptions options;
+  ComputeType compute_type = ComputeType::f32;
+  std::shared_ptr<Device> device;
+  std::unique_ptr<ModelFamily> family;
+  PlanCache cache;
+
+  Result<void> open() {
+    DQ_TRY(device, Device::open(options.device, options.cpu));
+    device->set_attention_chunk(options.memory.attention_chunk);
+    DQ_TRY(family, entry->make({device, checkpoint, compute_type}));
+    return {};
+  }
+};
+
 class EngineImpl final : public Engine {
  public:
   EngineImpl(std::shared_ptr<Device> device, std::unique_ptr<ModelFamily> family, ComputeType type,
-             LatentPreview preview)
-      : device_(std::move(device)), family_(std::move(family)), compute_type_(type), preview_(std::move(preview)) {}
+             LatentPreview preview, const EngineOptions& options, Planner planner)
+      : device_(std::move(device)),
+        family_(std::move(family)),
+        compute_type_(type),
+        preview_(std::move(preview)),
+        options_(options),
+        planner_(std::move(planner)) {}
 
   const ModelInfo& info() const override { return family_->info(); }
 
@@ -51,11 +76,32 @@ class EngineImpl final : public Engine {
     });
   }
 
+  Result<MemoryPlan> plan(const GenerateRequest& request, int text_tokens) override {
+    return guarded([&]() -> Result<MemoryPlan> {
+      const std::lock_guard lock(planner_mutex_);
+      if (!planner_.family) {
+        DQ_CHECK(planner_.open());
+      }
+      DQ_TRY(const Settings settings, resolve(request, *planner_.family, device_->is_cpu()));
+      const auto& texts = request.revised_prompts.empty() ? request.prompts : request.revised_prompts;
+      DQ_TRY(JobShape job, job_shape(*planner_.family, request, settings, texts, false));
+      if (text_tokens > 0)
+        for (auto* lengths : {&job.text_tokens, &job.negative_tokens})
+          std::fill(lengths->begin(), lengths->end(), text_tokens);
+      memory::Limits limits = memory_limits(*planner_.device, options_.memory);
+      // What this engine holds is there for the job as well.
+      if (!options_.memory.device_memory) limits.device_memory += allocated_;
+      DQ_TRY(memory::Decision d, plan_job(*planner_.family, limits, options_.memory, job, &planner_.cache));
+      return std::move(d.plan);
+    });
+  }
+
   Result<GenerateResult> generate(const GenerateRequest& request, const RunControl& control) override {
     return guarded([&]() -> Result<GenerateResult> {
       DQ_TRY(const Settings settings, resolve(request, *family_, device_->is_cpu()));
       const std::lock_guard lock(mutex_);
-      auto result = danqing::generate(*family_, cache_, request, settings, control, compute_type_, &preview_);
+      auto result = danqing::generate(*family_, cache_, request, settings, control, {device_, options_.memory},
+                                      compute_type_, &preview_);
       allocated_ = device_->allocated();  // the device counts for one thread at a time
       peak_ = device_->peak_allocated();
       return result;
@@ -66,12 +112,15 @@ class EngineImpl final : public Engine {
                                 const RunControl& control) override {
     return guarded([&]() -> Result<EnhanceResult> {
       const std::lock_guard lock(mutex_);
+      DQ_TRY(const JobShape job, enhancer_job(prompt, options));
+      JobResidency residency(*family_, {device_, options_.memory});
       StageControl stage;
       stage.cancelled = control.cancelled;
       stage.on_load = [&](uint64_t done, uint64_t total) {
         if (control.on_progress) control.on_progress(load_event(done, total));
         return !(control.cancelled && control.cancelled());
       };
+      DQ_CHECK(residency.plan(job, stage));
       return family_->enhance(prompt, options, stage, [&](int done, int cap, const std::string& text) {
         ProgressEvent e{Stage::enhance};
         e.step = done, e.steps = cap, e.text = text;
@@ -81,11 +130,28 @@ class EngineImpl final : public Engine {
   }
 
  private:
+  /// An enhancer's text alone, no picture.
+  Result<JobShape> enhancer_job(std::string_view prompt, const EnhanceOptions& options) {
+    DQ_CHECK(check_enhance_options(options));
+    if (!family_->info().has_prompt_enhancer)
+      return usage_error("[enhance] {}: this model has no prompt enhancer (no pe and pe_tokenizer)",
+                         family_->info().name);
+    const ModelDefaults& d = family_->info().defaults;
+    JobShape job{options.width ? options.width : d.width, options.height ? options.height : d.height};
+    DQ_TRY(job.enhancer_prompt, family_->count_enhancer_tokens(std::string(prompt), job.width, job.height));
+    job.enhancer_new = options.max_new_tokens;
+    job.encodes = job.draws = false;
+    return job;
+  }
+
   std::shared_ptr<Device> device_;
   std::unique_ptr<ModelFamily> family_;
   ComputeType compute_type_;
   LatentPreview preview_;
   FeatureCache cache_;
+  EngineOptions options_;
+  Planner planner_;
+  std::mutex planner_mutex_;
   std::atomic<uint64_t> allocated_{0}, peak_{0};
   std::mutex mutex_;
 };
@@ -115,13 +181,17 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options) {
                      options.paths.model.empty() ? options.paths.transformer.string() : options.paths.model.string(),
                      known, checkpoint.pipeline_class.empty() ? "unknown" : checkpoint.pipeline_class);
   DQ_TRY(std::shared_ptr<Device> device, Device::open(options.device, options.cpu));
-  const ComputeType type = resolve_compute_type(options.compute_type, checkpoint, device->info());
+  device->set_attention_chunk(options.memory.attention_chunk);
+  DeviceInfo budget = device->info();
+  if (options.memory.device_memory) budget.memory_free = options.memory.device_memory;
+  const ComputeType type = resolve_compute_type(options.compute_type, checkpoint, budget);
   log::info("{} on {} ({}), {}", checkpoint.pipeline_class, device->info().name, device->info().description,
             name(type));
   DQ_TRY(LatentPreview preview, stored_preview(checkpoint));
+  Planner planner{entry, checkpoint, options, type};
   DQ_TRY(std::unique_ptr<ModelFamily> family, entry->make({device, std::move(checkpoint), type}));
-  return std::unique_ptr<Engine>(
-      std::make_unique<EngineImpl>(std::move(device), std::move(family), type, std::move(preview)));
+  return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(std::move(device), std::move(family), type,
+                                                              std::move(preview), options, std::move(planner)));
 }
 
 }  // namespace

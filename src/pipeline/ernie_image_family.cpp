@@ -68,6 +68,7 @@ class ErnieImageFamily final : public ModelFamily {
     info_.size_multiple = static_cast<int>(pixels_per_latent_);
     if (info_.has_prompt_enhancer && ctx_.checkpoint.pe_tokenizer.empty()) info_.has_prompt_enhancer = false;
     DQ_TRY(tokenizer_, Tokenizer::load(ctx_.checkpoint.tokenizer));
+    make_slots();
     return {};
   }
 
@@ -84,35 +85,77 @@ class ErnieImageFamily final : public ModelFamily {
   }
   bool guidance_active(float guidance_scale) const override { return guidance_scale > 1.0f; }
 
+  int vae_scale() const override { return static_cast<int>(vae_config_.scale()); }
+  Result<TileCost> vae_tile_cost(int width, int height, int vae_tile) override {
+    DQ_TRY(vae::Vae * v, vae_.described(vae_.base_policy()));
+    const int64_t h = height / vae_config_.scale(), w = width / vae_config_.scale();
+    TileCost cost;
+    DQ_TRY(cost.host_bytes, v->host_bytes_decode(h, w, tiling(vae_tile)));
+    DQ_TRY(cost.repeated_work, v->repeated_work(h, w, tiling(vae_tile)));
+    return cost;
+  }
+  ComponentSlot* slot(memory::Part part) override {
+    switch (part) {
+      case memory::Part::enhancer: return info_.has_prompt_enhancer ? &enhancer_ : nullptr;
+      case memory::Part::text_encoder: return &text_encoder_;
+      case memory::Part::transformer: return &transformer_;
+      case memory::Part::vae: return &vae_;
+    }
+    return nullptr;
+  }
+
+  Result<uint64_t> compute_bytes(memory::Part part, const WeightPolicy& policy, const Workload& work,
+                                 int vae_tile) override {
+    const int64_t h = work.height / pixels_per_latent_, w = work.width / pixels_per_latent_;
+    switch (part) {
+      case memory::Part::enhancer: {
+        DQ_TRY(PromptEnhancer * e, enhancer_.described(policy));
+        return e->measure(work.enhancer_prompt, work.enhancer_new);
+      }
+      case memory::Part::text_encoder: {
+        DQ_TRY(mistral3::TextEncoder * e, text_encoder_.described(policy));
+        return e->measure(1, longest(work));
+      }
+      case memory::Part::transformer: {
+        DQ_TRY(ernie_image::Transformer * t, transformer_.described(policy));
+        std::vector<int64_t> lengths = work.negative_tokens;
+        lengths.insert(lengths.end(), work.text_tokens.begin(), work.text_tokens.end());
+        return t->measure(static_cast<int64_t>(lengths.size()), h, w, lengths);
+      }
+      case memory::Part::vae: {
+        DQ_TRY(vae::Vae * v, vae_.described(policy));
+        return v->measure_decode(1, h * vae_config_.patch_size[0], w * vae_config_.patch_size[1], tiling(vae_tile));
+      }
+    }
+    return uint64_t{0};
+  }
+
+  Result<int64_t> count_tokens(const std::string& prompt) override {
+    DQ_TRY(const TokenIds ids, tokens(prompt, {}));
+    return static_cast<int64_t>(ids.size());
+  }
+  Result<int64_t> count_enhancer_tokens(const std::string& prompt, int width, int height) override {
+    if (!info_.has_prompt_enhancer) return int64_t{0};
+    DQ_TRY(const PromptEnhancer* e, enhancer_.described(enhancer_.policy()));
+    DQ_TRY(const std::vector<int32_t> ids, e->prompt_ids(prompt, width, height));
+    return static_cast<int64_t>(ids.size());
+  }
+
   Result<Tensor> encode_prompt(const std::string& prompt, const StageControl& control) override {
-    if (!text_encoder_) {
-      const ComponentFiles& files = *ctx_.checkpoint.find("text_encoder");
-      DQ_TRY(text_encoder_,
-             mistral3::TextEncoder::load(ctx_.device, files, weight_policy(files, ctx_.compute_type), control.on_load));
-    }
-    DQ_TRY(TokenIds ids, tokenizer_->encode(prompt, true));
-    if (const auto limit = tokenizer_->model_max_length(); limit && static_cast<int64_t>(ids.size()) > *limit) {
-      if (control.note)
-        control.note(fmt::format("the prompt '{}' has {} tokens and was cut to the model's {}", one_line(prompt, 40),
-                                 ids.size(), *limit));
-      DQ_TRY(ids, tokenizer_->encode(prompt, true, true));
-    }
-    if (ids.empty()) ids = {tokenizer_->bos_id().value_or(0)};  // the pipeline's rule for an empty tokenisation
-    return text_encoder_->encode(ids, control.taps);
+    DQ_TRY(mistral3::TextEncoder * encoder, text_encoder_.get(control.on_load));
+    DQ_TRY(const TokenIds ids, tokens(prompt, control));
+    return encoder->encode(ids, control.taps);
   }
 
   Result<Tensor> predict(const Tensor& latents, float sigma, std::span<const Tensor> cond,
-                         std::span<const Tensor> uncond, const Guidance& guidance, const StageControl& control) override {
-    if (!transformer_) {
-      const ComponentFiles& files = *ctx_.checkpoint.find("transformer");
-      DQ_TRY(transformer_, ernie_image::Transformer::load(ctx_.device, files, weight_policy(files, ctx_.compute_type),
-                                                          control.on_load));
-    }
+                         std::span<const Tensor> uncond, const Guidance& guidance,
+                         const StageControl& control) override {
+    DQ_TRY(ernie_image::Transformer * transformer, transformer_.get(control.on_load));
     const WorkType type = latent_type();
     const float timestep = timestep_as(static_cast<float>(scheduler_.num_train_timesteps) * sigma, type);
     if (uncond.empty()) {
       const std::vector<float> timesteps(cond.size(), timestep);
-      DQ_TRY(Tensor out, transformer_->forward(latents, cond, timesteps, control.taps, control.cancelled));
+      DQ_TRY(Tensor out, transformer->forward(latents, cond, timesteps, control.taps, control.cancelled));
       if (control.taps) control.taps("model_out", out);
       return out;
     }
@@ -121,7 +164,7 @@ class ErnieImageFamily final : public ModelFamily {
     text.insert(text.end(), cond.begin(), cond.end());
     const std::vector<float> timesteps(text.size(), timestep);
     DQ_TRY(Tensor doubled, concat({latents, latents}));
-    DQ_TRY(Tensor out, transformer_->forward(doubled, text, timesteps, control.taps, control.cancelled));
+    DQ_TRY(Tensor out, transformer->forward(doubled, text, timesteps, control.taps, control.cancelled));
     if (control.taps) control.taps("model_out", out);
     Tensor guided(latents.shape);
     const auto half = static_cast<size_t>(latents.count());
@@ -130,40 +173,70 @@ class ErnieImageFamily final : public ModelFamily {
     return guided;
   }
 
-  Result<Tensor> vae_latents(const Tensor& latents, const StageControl& control) override {
-    if (!vae_) {
-      const ComponentFiles& files = *ctx_.checkpoint.find("vae");
-      DQ_TRY(vae_, vae::Vae::load(ctx_.device, files, vae::Part::decoder, weight_policy(files, ctx_.compute_type),
-                                  control.on_load));
-    }
-    const Tensor scaled = vae_config_.has_batch_norm ? vae::denormalise(latents, vae_->bn_mean(), vae_->bn_std(),
-                                                                        latent_type() == WorkType::bf16)
-                                                     : latents;
+  Result<Tensor> vae_latents(const Tensor& latents, const StageControl&) override {
+    DQ_TRY(const vae::Vae* v, vae_.described(vae_.policy()));  // its statistics are all that is needed
+    const Tensor scaled = vae_config_.has_batch_norm
+                              ? vae::denormalise(latents, v->bn_mean(), v->bn_std(), latent_type() == WorkType::bf16)
+                              : latents;
     return vae::unpatchify(scaled, vae_config_.patch_size);
   }
 
   Result<Tensor> decode(const Tensor& latents, const StageControl& control) override {
     DQ_TRY(const Tensor z, vae_latents(latents, control));
     if (control.taps) control.taps("vae_input", z);
-    return vae_->decode(z, control.taps, control.cancelled);
+    DQ_TRY(vae::Vae * v, vae_.get(control.on_load));
+    return v->decode(z, tiling(vae_tile_), control.taps, control.cancelled, control.on_tile);
   }
 
   Result<EnhanceResult> enhance(std::string_view prompt, const EnhanceOptions& options, const StageControl& control,
                                 const std::function<void(int, int, const std::string&)>& on_text) override {
     if (!info_.has_prompt_enhancer)
       return usage_error("[enhance] {}: this model has no prompt enhancer (no pe and pe_tokenizer)", info_.name);
-    if (!enhancer_) {
-      const ComponentFiles& files = *ctx_.checkpoint.find("pe");
-      DQ_TRY(enhancer_, PromptEnhancer::load(ctx_.device, files, ctx_.checkpoint.pe_tokenizer,
-                                             weight_policy(files, ctx_.compute_type), control.on_load));
-    }
+    DQ_TRY(PromptEnhancer * enhancer, enhancer_.get(control.on_load));
     EnhanceOptions sized = options;
     if (sized.width == 0) sized.width = info_.defaults.width;
     if (sized.height == 0) sized.height = info_.defaults.height;
-    return enhancer_->run(prompt, sized, control.cancelled, on_text);
+    return enhancer->run(prompt, sized, control.cancelled, on_text);
   }
 
  private:
+  vae::Tiling tiling(int side) const { return {side, vae_host_memory_}; }
+
+  void make_slots() {
+    const auto policy = [&](const ComponentFiles& f) { return weight_policy(f, ctx_.compute_type); };
+    const auto& device = ctx_.device;
+    const ComponentFiles &text = *ctx_.checkpoint.find("text_encoder"), &dit = *ctx_.checkpoint.find("transformer"),
+                         &vae = *ctx_.checkpoint.find("vae");
+    text_encoder_ = {text, policy(text),
+                     [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
+                       return mistral3::TextEncoder::load(device, f, p, l);
+                     }};
+    transformer_ = {dit, policy(dit), [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
+                      return ernie_image::Transformer::load(device, f, p, l);
+                    }};
+    vae_ = {vae, policy(vae), [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
+              return vae::Vae::load(device, f, vae::Part::decoder, p, l);
+            }};
+    if (const ComponentFiles* pe = info_.has_prompt_enhancer ? ctx_.checkpoint.find("pe") : nullptr)
+      enhancer_ = {*pe, policy(*pe),
+                   [device, tokenizer = ctx_.checkpoint.pe_tokenizer](const ComponentFiles& f, const WeightPolicy& p,
+                                                                      const LoadProgress& l) {
+                     return PromptEnhancer::load(device, f, tokenizer, p, l);
+                   }};
+  }
+
+  Result<TokenIds> tokens(const std::string& prompt, const StageControl& control) const {
+    DQ_TRY(TokenIds ids, tokenizer_->encode(prompt, true));
+    if (const auto limit = tokenizer_->model_max_length(); limit && static_cast<int64_t>(ids.size()) > *limit) {
+      if (control.note)
+        control.note(fmt::format("the prompt '{}' has {} tokens and was cut to the model's {}", one_line(prompt, 40),
+                                 ids.size(), *limit));
+      DQ_TRY(ids, tokenizer_->encode(prompt, true, true));
+    }
+    if (ids.empty()) ids = {tokenizer_->bos_id().value_or(0)};  // the pipeline's rule for an empty tokenisation
+    return ids;
+  }
+
   FamilyContext ctx_;
   ModelInfo info_;
   ernie_image::Config transformer_config_;
@@ -171,10 +244,10 @@ class ErnieImageFamily final : public ModelFamily {
   FlowMatchConfig scheduler_;
   int64_t pixels_per_latent_ = 16;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::unique_ptr<mistral3::TextEncoder> text_encoder_;
-  std::unique_ptr<ernie_image::Transformer> transformer_;
-  std::unique_ptr<vae::Vae> vae_;
-  std::unique_ptr<PromptEnhancer> enhancer_;
+  Slot<mistral3::TextEncoder> text_encoder_;
+  Slot<ernie_image::Transformer> transformer_;
+  Slot<vae::Vae> vae_;
+  Slot<PromptEnhancer> enhancer_;
 };
 
 }  // namespace

@@ -13,6 +13,8 @@
 #include "checkpoint/checkpoint.h"
 #include "danqing/engine.h"
 #include "device/weights.h"
+#include "memory/needs.h"
+#include "pipeline/component_slot.h"
 #include "sampling/flow_match.h"
 
 namespace danqing {
@@ -29,6 +31,7 @@ struct StageControl {
   LoadProgress on_load;
   std::function<bool()> cancelled;
   TapSink taps;
+  std::function<void(double done)> on_tile;      ///< of a decode in tiles: the share that is done
   std::function<void(const std::string&)> note;  ///< something the user should know (a prompt that was cut)
 };
 
@@ -38,6 +41,17 @@ struct Guidance {
   float normalization = 0;  ///< see GenerateRequest::cfg_normalization
   float truncation = 1;     ///< see GenerateRequest::cfg_truncation
 };
+
+/// What the networks are asked for, for measuring.
+struct Workload {
+  int width = 0, height = 0;             ///< pixels
+  std::vector<int64_t> text_tokens;      ///< of the pictures that are denoised together
+  std::vector<int64_t> negative_tokens;  ///< the same; empty without guidance
+  int64_t enhancer_prompt = 0, enhancer_new = 0;
+};
+
+/// Of all texts; 1 when there is none.
+int64_t longest(const Workload& work);
 
 class ModelFamily {
  public:
@@ -57,11 +71,34 @@ class ModelFamily {
   virtual bool limits_guidance() const { return false; }  ///< heeds normalization and truncation
   virtual int min_steps() const { return 0; }             ///< with 0, no steps decode the noise
 
+  /// The network of a part; null where the model has none.
+  virtual ComponentSlot* slot(memory::Part part) = 0;
+  /// Exact bytes on the device beyond the weights, at most, while the part does its work; allocates nothing.
+  virtual Result<uint64_t> compute_bytes(memory::Part part, const WeightPolicy& policy, const Workload& work,
+                                         int vae_tile) = 0;
+  virtual int vae_scale() const = 0;  ///< pixels for each of the VAE's latents
+  /// What a decode in tiles of that side takes of the host, and how much it computes for each operation of a whole one.
+  struct TileCost {
+    size_t host_bytes = 0;
+    double repeated_work = 1;
+  };
+  virtual Result<TileCost> vae_tile_cost(int width, int height, int vae_tile) = 0;
+  /// Host memory for what a decode in tiles keeps between its passes; what does not fit is computed again.
+  void set_vae_host_memory(uint64_t bytes) { vae_host_memory_ = bytes; }
+  void set_vae_tile(int side) { vae_tile_ = side; }  ///< in latents; 0 = the picture in one piece
+  /// Tokens that a prompt has for the text encoder, and an enhancer's prompt for its model.
+  virtual Result<int64_t> count_tokens(const std::string& prompt) = 0;
+  virtual Result<int64_t> count_enhancer_tokens(const std::string& prompt, int width, int height) {
+    (void)prompt, (void)width, (void)height;
+    return 0;
+  }
+
   /// Features of one prompt [T, width]; the same text gives the same features (cached by the caller).
   virtual Result<Tensor> encode_prompt(const std::string& prompt, const StageControl& control) = 0;
   /// Guided prediction. latents [B, C, h, w]; cond and uncond hold B features each, uncond is empty without guidance.
   virtual Result<Tensor> predict(const Tensor& latents, float sigma, std::span<const Tensor> cond,
-                                 std::span<const Tensor> uncond, const Guidance& guidance, const StageControl& control) = 0;
+                                 std::span<const Tensor> uncond, const Guidance& guidance,
+                                 const StageControl& control) = 0;
   /// Latents [1, C, h, w] as the VAE's decoder takes them [1, channels, H/8, W/8], for previews. An empty tensor: this
   /// family has none. May load the VAE.
   virtual Result<Tensor> vae_latents(const Tensor& latents, const StageControl& control) {
@@ -75,6 +112,10 @@ class ModelFamily {
   virtual Result<EnhanceResult> enhance(
       std::string_view prompt, const EnhanceOptions& options, const StageControl& control,
       const std::function<void(int done, int cap, const std::string& text)>& on_text) = 0;
+
+ protected:
+  int vae_tile_ = 0;
+  uint64_t vae_host_memory_ = uint64_t{768} << 20;
 };
 
 /// One line a family: the pipeline class of model_index.json and how to make it.

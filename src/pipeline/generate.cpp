@@ -5,6 +5,8 @@
 
 #include "base/try.h"
 #include "image/convert.h"
+#include "pipeline/finite.h"
+#include "pipeline/job_memory.h"
 #include "pipeline/metadata.h"
 
 namespace danqing {
@@ -21,14 +23,16 @@ struct Prompt {
 class Generation {
  public:
   Generation(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request, const Settings& settings,
-             const RunControl& control, ComputeType compute_type, LatentPreview* preview)
+             const RunControl& control, const JobMemory& memory, ComputeType compute_type, LatentPreview* preview)
       : family_(family),
         cache_(cache),
         request_(request),
         s_(settings),
         control_(control),
         compute_type_(compute_type),
-        preview_(preview) {}
+        preview_(preview),
+        device_(*memory.device),
+        residency_(family, memory) {}
 
   Result<GenerateResult> run() {
     const auto start = Clock::now();
@@ -40,9 +44,17 @@ class Generation {
     result_.shift = s_.shift;
     DQ_TRY(schedule_,
            make_schedule(s_.scheduler, s_.steps, family_.sigma_spacing(), family_.image_seq_len(s_.width, s_.height)));
+    device_.reset_peak();
+    DQ_CHECK(plan(false));
     DQ_CHECK(write_prompts());
-    for (int first = 0; first < s_.images; first += s_.batch_size)
-      DQ_CHECK(run_group(first, std::min(s_.batch_size, s_.images - first)));
+    if (s_.enhance) DQ_CHECK(plan(true));  // the texts' lengths are known now
+    for (int first = 0; first < s_.images;) {
+      const int n = std::min(batch(), s_.images - first);
+      DQ_CHECK(run_group(first, n));
+      first += n;
+    }
+    result_.plan = residency_.current();
+    result_.device_peak = device_.peak_allocated();
     std::sort(step_seconds_.begin(), step_seconds_.end());
     if (!step_seconds_.empty()) result_.seconds_per_step = step_seconds_[step_seconds_.size() / 2];
     result_.seconds_total = since(start);
@@ -50,6 +62,21 @@ class Generation {
   }
 
  private:
+  int batch() const { return residency_.current().batch_size; }
+
+  /// Where everything goes; with the enhancer still to come, for the longest texts that it may write.
+  Result<void> plan(bool enhanced) {
+    std::vector<std::string> texts = request_.revised_prompts.empty() ? request_.prompts : request_.revised_prompts;
+    if (enhanced)
+      for (size_t i = 0; i < texts.size(); ++i) texts[i] = prompts_[i].revised;
+    DQ_TRY(JobShape job, job_shape(family_, request_, s_, texts, enhanced));
+    job.encodes = control_.dump || (s_.enhance && !enhanced);
+    for (const std::string& t : texts) job.encodes |= !cache_.find(t);
+    for (const std::string& t : s_.negative_prompts) job.encodes |= s_.guided && !cache_.find(t);
+    job.calibrates = preview_ && control_.on_preview && !preview_->ready_for_any();
+    return residency_.plan(job, stage());
+  }
+
   bool cancelled() const { return control_.cancelled && control_.cancelled(); }
   void report(ProgressEvent e) const {
     e.images = s_.images;
@@ -107,7 +134,10 @@ class Generation {
       }
       prompts_.push_back(std::move(p));
     }
-    if (s_.enhance) result_.seconds_enhance = since(start);
+    if (s_.enhance) {
+      residency_.leave(memory::Part::enhancer);
+      result_.seconds_enhance = since(start);
+    }
     return {};
   }
 
@@ -118,9 +148,31 @@ class Generation {
     report(e);
     if (cancelled()) return fail(ErrorCode::cancelled, "[text] stopped");
     const auto start = Clock::now();
-    DQ_TRY(Tensor t, family_.encode_prompt(prompt, stage(tap_prefix)));
+    Tensor t;
+    DQ_CHECK(residency_.fitting(stage(), [&]() -> Result<void> {
+      DQ_TRY(t, family_.encode_prompt(prompt, stage(tap_prefix)));
+      return {};
+    }));
+    DQ_CHECK(check_finite(t, "text", [&](const TapSink& taps) {
+      StageControl c = stage();
+      c.taps = taps;
+      return family_.encode_prompt(prompt, c);
+    }));
     result_.seconds_text += since(start);
     return *cache_.put(prompt, std::move(t));
+  }
+
+  /// A text encoder that does not stay encodes the texts of the next groups too while it is there.
+  Result<void> encode_ahead(int first) {
+    if (residency_.keeps(memory::Part::text_encoder)) return {};
+    size_t room = FeatureCache::kCapacity;
+    for (int i = first; i < s_.images && room > 1; ++i) {
+      const Prompt& p = prompts_[static_cast<size_t>(i / request_.images_per_prompt)];
+      DQ_CHECK(features(p.revised, i, "text."));
+      if (s_.guided) DQ_CHECK(features(p.negative, i, "negative_text."));
+      room -= s_.guided ? 2 : 1;
+    }
+    return {};
   }
 
   /// Noise of pictures first .. first+n-1.
@@ -150,6 +202,7 @@ class Generation {
 
   Result<void> run_group(int first, int n) {
     std::vector<Tensor> cond, uncond;
+    if (!have_features(first, n)) DQ_CHECK(encode_ahead(first));
     for (int i = first; i < first + n; ++i) {
       const Prompt& p = prompts_[static_cast<size_t>(i / request_.images_per_prompt)];
       DQ_TRY(Tensor c, features(p.revised, i, "text."));
@@ -158,17 +211,48 @@ class Generation {
       DQ_TRY(Tensor u, features(p.negative, i, "negative_text."));
       uncond.push_back(std::move(u));
     }
-    const std::string group = s_.batch_size < s_.images ? fmt::format("image.{}.", first) : "";
+    residency_.leave(memory::Part::text_encoder);
+    const std::string group = n < s_.images ? fmt::format("image.{}.", first) : "";
     DQ_TRY(Tensor latents, noise(first, n));
     dump(group + "init_latents", latents);
     dump(group + "sigmas", Tensor({static_cast<int64_t>(schedule_.sigmas.size())}, schedule_.sigmas));
     dump(group + "timesteps", Tensor({static_cast<int64_t>(schedule_.timesteps.size())}, schedule_.timesteps));
-    DQ_CHECK(denoise(latents, cond, uncond, first, group));
+    const Tensor start = latents;
+    DQ_CHECK(residency_.fitting(stage(), [&] { return denoise_all(start, latents, cond, uncond, first, group); }));
+    residency_.leave(memory::Part::transformer);
     dump(group + "final_latents", latents);
-    return decode(latents, first, n, group);
+    DQ_CHECK(decode(latents, first, n, group));
+    residency_.leave(memory::Part::vae);
+    return {};
   }
 
-  Result<void> denoise(Tensor& latents, const std::vector<Tensor>& cond, const std::vector<Tensor>& uncond, int first,
+  /// A plan that had to be made smaller may take fewer of a group at once.
+  Result<void> denoise_all(const Tensor& start, Tensor& latents, const std::vector<Tensor>& cond,
+                           const std::vector<Tensor>& uncond, int first, const std::string& group) {
+    const auto n = static_cast<int>(start.size(0));
+    for (int i = 0; i < n; i += batch()) {
+      const int m = std::min(batch(), n - i);
+      Tensor part = slice(start, i, m);
+      const auto texts = [&](const std::vector<Tensor>& all) {
+        return all.empty() ? std::span<const Tensor>()
+                           : std::span(all).subspan(static_cast<size_t>(i), static_cast<size_t>(m));
+      };
+      DQ_CHECK(denoise(part, texts(cond), texts(uncond), first + i, group));
+      std::copy(part.data.begin(), part.data.end(),
+                latents.data.begin() + static_cast<std::ptrdiff_t>(part.data.size()) / m * i);
+    }
+    return {};
+  }
+
+  bool have_features(int first, int n) {
+    for (int i = first; i < first + n; ++i) {
+      const Prompt& p = prompts_[static_cast<size_t>(i / request_.images_per_prompt)];
+      if (control_.dump || !cache_.find(p.revised) || (s_.guided && !cache_.find(p.negative))) return false;
+    }
+    return true;
+  }
+
+  Result<void> denoise(Tensor& latents, std::span<const Tensor> cond, std::span<const Tensor> uncond, int first,
                        const std::string& group) {
     const auto start = Clock::now();
     const double load_before = result_.seconds_load;
@@ -183,8 +267,13 @@ class Generation {
     callbacks.predict = [&](std::span<const float> x, float sigma) -> Result<std::vector<float>> {
       if (cancelled()) return fail(ErrorCode::cancelled, "[denoise] stopped at step {} of {}", e.step, s_.steps);
       const Tensor in(latents.shape, std::vector<float>(x.begin(), x.end()));
-      DQ_TRY(Tensor out, family_.predict(in, sigma, cond, uncond, guidance,
-                                         stage(fmt::format("{}step.{}.", group, e.step))));
+      DQ_TRY(Tensor out,
+             family_.predict(in, sigma, cond, uncond, guidance, stage(fmt::format("{}step.{}.", group, e.step))));
+      DQ_CHECK(check_finite(out, fmt::format("denoise, step {} of {}", e.step + 1, s_.steps), [&](const TapSink& taps) {
+        StageControl c = stage();
+        c.taps = taps;
+        return family_.predict(in, sigma, cond, uncond, guidance, c);
+      }));
       DQ_CHECK(show_preview(in, sigma, out, first, e.step));
       return std::move(out.data);
     };
@@ -217,17 +306,20 @@ class Generation {
     for (int64_t i = 0; i < target.size(0); ++i) {
       DQ_TRY(const Tensor z, family_.vae_latents(slice(target, i, 1), stage()));
       if (z.shape.size() != 4) return {};
-      if (!preview_->ready(z.size(1))) DQ_CHECK(calibrate(slice(target, i, 1)));
+      if (!preview_->ready(z.size(1))) {
+        if (!family_.slot(memory::Part::vae)->loaded()) return {};  // its turn comes after the denoiser's
+        DQ_CHECK(calibrate(slice(target, i, 1)));
+      }
       const Image image = preview_->draw(z);
       if (image.width > 0) control_.on_preview(first + static_cast<int>(i), step, image);
     }
     return {};
   }
 
-  /// A VAE that is met for the first time: decodes a small cut of the latents, a few per cent of a picture's decoding.
+  /// A VAE that is met for the first time: decodes a small cut of the latents.
   Result<void> calibrate(const Tensor& latents) {
-    constexpr int64_t kSide = 8;  // 128x128 pixels
-    const int64_t h = std::min(kSide, latents.size(2)), w = std::min(kSide, latents.size(3));
+    const int64_t h = std::min<int64_t>(kPreviewCut, latents.size(2)),
+                  w = std::min<int64_t>(kPreviewCut, latents.size(3));
     Tensor cut({1, latents.size(1), h, w});
     for (int64_t c = 0; c < latents.size(1); ++c)
       for (int64_t y = 0; y < h; ++y)
@@ -236,6 +328,7 @@ class Generation {
               latents.data[static_cast<size_t>((c * latents.size(2) + y) * latents.size(3) + k)];
     DQ_TRY(const Tensor z, family_.vae_latents(cut, stage()));
     DQ_TRY(const Tensor decoded, family_.decode(cut, stage()));
+    family_.slot(memory::Part::vae)->release();
     preview_->learn(z, decoded);
     return {};
   }
@@ -248,12 +341,21 @@ class Generation {
       report(e);
       const auto start = Clock::now();
       const double load_before = result_.seconds_load;
-      DQ_TRY(const Tensor decoded,
-             family_.decode(slice(latents, i, 1), stage(n > 1 ? fmt::format("image.{}.", first + i) : group)));
+      const Tensor one = slice(latents, i, 1);
+      Tensor decoded;
+      DQ_CHECK(residency_.fitting(stage(), [&]() -> Result<void> {
+        DQ_TRY(decoded, family_.decode(one, stage(n > 1 ? fmt::format("image.{}.", first + i) : group)));
+        return {};
+      }));
+      DQ_CHECK(check_finite(decoded, "decode", [&](const TapSink& taps) {
+        StageControl c = stage();
+        c.taps = taps;
+        return family_.decode(one, c);
+      }));
       dump((n > 1 ? fmt::format("image.{}.", first + i) : group) + "decoded", decoded);
       DQ_TRY(std::vector<Image> images, to_images(decoded, family_.decode_type()));
       if (preview_ && control_.on_preview) {
-        DQ_TRY(const Tensor z, family_.vae_latents(slice(latents, i, 1), stage()));
+        DQ_TRY(const Tensor z, family_.vae_latents(one, stage()));
         preview_->learn(z, decoded);
       }
       result_.seconds_decode += since(start) - (result_.seconds_load - load_before);
@@ -274,6 +376,8 @@ class Generation {
   const RunControl& control_;
   ComputeType compute_type_;
   LatentPreview* preview_;
+  Device& device_;
+  JobResidency residency_;
   int previewed_step_ = -1, previewed_first_ = -1;
   GenerateResult result_;
   Schedule schedule_;
@@ -310,9 +414,9 @@ const Tensor* FeatureCache::put(const std::string& prompt, Tensor features) {
 }
 
 Result<GenerateResult> generate(ModelFamily& family, FeatureCache& cache, const GenerateRequest& request,
-                                const Settings& settings, const RunControl& control, ComputeType compute_type,
-                                LatentPreview* preview) {
-  return Generation(family, cache, request, settings, control, compute_type, preview).run();
+                                const Settings& settings, const RunControl& control, const JobMemory& memory,
+                                ComputeType compute_type, LatentPreview* preview) {
+  return Generation(family, cache, request, settings, control, memory, compute_type, preview).run();
 }
 
 }  // namespace danqing

@@ -25,6 +25,7 @@ class LatentPreview {
   void learn(const Tensor& z, const Tensor& decoded);
   /// Whether there is a map for that many channels.
   bool ready(int64_t channels) const { return channels_ == channels && !map_.empty(); }
+  bool ready_for_any() const { return !map_.empty(); }
   /// z [1, C, h, w] -> a picture of w x h pixels; empty when not ready.
   Image draw(const Tensor& z) const;
 

@@ -82,6 +82,11 @@ Result<std::unique_ptr<PromptEnhancer>> PromptEnhancer::load(std::shared_ptr<Dev
   return e;
 }
 
+int64_t PromptEnhancer::cap(int64_t max_new_tokens) const {
+  const auto limit = tokenizer_->model_max_length();
+  return limit ? std::min<int64_t>(max_new_tokens, *limit) : max_new_tokens;
+}
+
 Result<std::vector<int32_t>> PromptEnhancer::prompt_ids(std::string_view prompt, int width, int height) const {
   return enhancer_prompt_ids(*tokenizer_, *template_, prompt, width, height);
 }
@@ -91,14 +96,13 @@ Result<std::vector<int32_t>> PromptEnhancer::generate(const std::vector<int32_t>
                                                       const std::function<bool()>& cancelled,
                                                       const std::function<void(int32_t)>& on_token) {
   DQ_CHECK(check_enhance_options(options));
-  int cap = options.max_new_tokens;
-  if (const auto limit = tokenizer_->model_max_length()) cap = static_cast<int>(std::min<int64_t>(cap, *limit));
+  const int64_t cap = this->cap(options.max_new_tokens);
   const TokenSamplerOptions sampler{options.temperature, options.top_k, options.top_p};
   CpuGenerator generator(options.seed.value_or(0));
   DQ_CHECK(model_->reset(static_cast<int64_t>(prompt_ids.size()) + cap));
   std::vector<int32_t> ids;
   std::vector<int32_t> next = prompt_ids;
-  while (static_cast<int>(ids.size()) < cap) {
+  while (static_cast<int64_t>(ids.size()) < cap) {
     DQ_TRY(const std::vector<float> logits, model_->append(next, cancelled));
     if (cancelled && cancelled()) return fail(ErrorCode::cancelled, "[enhance] stopped");
     const int32_t id = choose_token(logits, sampler, generator);

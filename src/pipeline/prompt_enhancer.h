@@ -29,11 +29,19 @@ class PromptEnhancer {
                                         const std::function<bool()>& cancelled,
                                         const std::function<void(int32_t id)>& on_token);
   Result<std::vector<int32_t>> prompt_ids(std::string_view prompt, int width, int height) const;
+  /// Exact bytes on the device beyond the weights, at most, of run() with a prompt of so many ids.
+  Result<size_t> measure(int64_t prompt_ids, int64_t max_new_tokens) const {
+    return model_->measure(prompt_ids,
+                           std::min(prompt_ids + cap(max_new_tokens), model_->config().max_position_embeddings));
+  }
+  const WeightSizes& weight_sizes() const { return model_->weight_sizes(); }
+  void release() { model_->release(); }
   mistral3::CausalLM& model() { return *model_; }
   const std::vector<int32_t>& stop_ids() const { return stop_ids_; }
 
  private:
   PromptEnhancer() = default;
+  int64_t cap(int64_t max_new_tokens) const;
   std::unique_ptr<mistral3::CausalLM> model_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplate> template_;

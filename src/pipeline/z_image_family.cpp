@@ -58,6 +58,7 @@ class ZImageFamily final : public ModelFamily {
     DQ_TRY(tokenizer_, Tokenizer::load(ctx_.checkpoint.tokenizer));
     DQ_TRY(ChatTemplate chat, z_image_template(ctx_.checkpoint.tokenizer));
     template_ = std::make_unique<ChatTemplate>(std::move(chat));
+    make_slots();
     return {};
   }
 
@@ -76,28 +77,67 @@ class ZImageFamily final : public ModelFamily {
   bool limits_guidance() const override { return true; }
   int min_steps() const override { return 1; }  // sigmas from 1 down to 1/steps
 
-  Result<Tensor> encode_prompt(const std::string& prompt, const StageControl& control) override {
-    if (!text_encoder_) {
-      const ComponentFiles& files = *ctx_.checkpoint.find("text_encoder");
-      DQ_TRY(text_encoder_,
-             qwen3::load_text_encoder(ctx_.device, files, weight_policy(files, ctx_.compute_type), control.on_load));
+  int vae_scale() const override { return static_cast<int>(vae_config_.scale()); }
+  Result<TileCost> vae_tile_cost(int width, int height, int vae_tile) override {
+    DQ_TRY(vae::Vae * v, vae_.described(vae_.base_policy()));
+    const int64_t h = height / vae_config_.scale(), w = width / vae_config_.scale();
+    TileCost cost;
+    DQ_TRY(cost.host_bytes, v->host_bytes_decode(h, w, tiling(vae_tile)));
+    DQ_TRY(cost.repeated_work, v->repeated_work(h, w, tiling(vae_tile)));
+    return cost;
+  }
+  ComponentSlot* slot(memory::Part part) override {
+    switch (part) {
+      case memory::Part::enhancer: break;
+      case memory::Part::text_encoder: return &text_encoder_;
+      case memory::Part::transformer: return &transformer_;
+      case memory::Part::vae: return &vae_;
     }
+    return nullptr;
+  }
+
+  Result<uint64_t> compute_bytes(memory::Part part, const WeightPolicy& policy, const Workload& work,
+                                 int vae_tile) override {
+    const int64_t h = work.height / vae_config_.scale(), w = work.width / vae_config_.scale();
+    switch (part) {
+      case memory::Part::enhancer: break;
+      case memory::Part::text_encoder: {
+        DQ_TRY(qwen3::TextEncoder * e, text_encoder_.described(policy));
+        return e->measure(1, longest(work));
+      }
+      case memory::Part::transformer: {
+        DQ_TRY(z_image::Transformer * t, transformer_.described(policy));
+        std::vector<int64_t> lengths = work.text_tokens;
+        lengths.insert(lengths.end(), work.negative_tokens.begin(), work.negative_tokens.end());
+        return t->measure(h, w, lengths);
+      }
+      case memory::Part::vae: {
+        DQ_TRY(vae::Vae * v, vae_.described(policy));
+        return v->measure_decode(1, h, w, tiling(vae_tile));
+      }
+    }
+    return uint64_t{0};
+  }
+
+  Result<int64_t> count_tokens(const std::string& prompt) override {
+    DQ_TRY(const ZImagePrompt p, z_image_prompt(*tokenizer_, *template_, prompt));
+    return static_cast<int64_t>(p.ids.size());
+  }
+
+  Result<Tensor> encode_prompt(const std::string& prompt, const StageControl& control) override {
+    DQ_TRY(const qwen3::TextEncoder* encoder, text_encoder_.get(control.on_load));
     DQ_TRY(const ZImagePrompt p, z_image_prompt(*tokenizer_, *template_, prompt));
     if (!p.lost.empty() && control.note)
       control.note(fmt::format("the prompt '{}' has {} tokens with its chat template and was cut to {}; lost: '{}'",
                                one_line(prompt, 40), p.ids.size() + p.lost.size(), p.ids.size(),
                                one_line(tokenizer_->decode(p.lost, true), 80)));
-    return text_encoder_->encode(p.ids, control.taps);
+    return encoder->encode(p.ids, control.taps);
   }
 
   Result<Tensor> predict(const Tensor& latents, float sigma, std::span<const Tensor> cond,
                          std::span<const Tensor> uncond, const Guidance& guidance,
                          const StageControl& control) override {
-    if (!transformer_) {
-      const ComponentFiles& files = *ctx_.checkpoint.find("transformer");
-      DQ_TRY(transformer_,
-             z_image::Transformer::load(ctx_.device, files, weight_policy(files, ctx_.compute_type), control.on_load));
-    }
+    DQ_TRY(z_image::Transformer * transformer, transformer_.get(control.on_load));
     const auto train = static_cast<float>(scheduler_.num_train_timesteps);
     const float time = (train - train * sigma) / train;  // in this order, for the reference's last bit
     const bool guided = !uncond.empty() && !(time > guidance.truncation);
@@ -106,7 +146,7 @@ class ZImageFamily final : public ModelFamily {
     std::vector<Tensor> items;
     for (size_t i = 0; i < text.size(); ++i) items.push_back(item(latents, static_cast<int64_t>(i) % latents.size(0)));
     const std::vector<float> times(text.size(), time);
-    DQ_TRY(const std::vector<Tensor> out, transformer_->forward(items, text, times, control.taps, control.cancelled));
+    DQ_TRY(const std::vector<Tensor> out, transformer->forward(items, text, times, control.taps, control.cancelled));
     const auto stacked = [&](size_t first, size_t n) {
       Tensor t(Shape{static_cast<int64_t>(n), latents.size(1), latents.size(2), latents.size(3)});
       for (size_t i = 0; i < n; ++i)
@@ -129,14 +169,10 @@ class ZImageFamily final : public ModelFamily {
   }
 
   Result<Tensor> decode(const Tensor& latents, const StageControl& control) override {
-    if (!vae_) {
-      const ComponentFiles& files = *ctx_.checkpoint.find("vae");
-      DQ_TRY(vae_, vae::Vae::load(ctx_.device, files, vae::Part::decoder, weight_policy(files, ctx_.compute_type),
-                                  control.on_load));
-    }
     DQ_TRY(const Tensor z, vae_latents(latents, control));
     if (control.taps) control.taps("vae_input", z);
-    return vae_->decode(z, control.taps, control.cancelled);
+    DQ_TRY(vae::Vae * v, vae_.get(control.on_load));
+    return v->decode(z, tiling(vae_tile_), control.taps, control.cancelled, control.on_tile);
   }
 
   Result<EnhanceResult> enhance(std::string_view, const EnhanceOptions&, const StageControl&,
@@ -145,6 +181,25 @@ class ZImageFamily final : public ModelFamily {
   }
 
  private:
+  vae::Tiling tiling(int side) const { return {side, vae_host_memory_}; }
+
+  void make_slots() {
+    const auto policy = [&](const ComponentFiles& f) { return weight_policy(f, ctx_.compute_type); };
+    const auto& device = ctx_.device;
+    const ComponentFiles &text = *ctx_.checkpoint.find("text_encoder"), &dit = *ctx_.checkpoint.find("transformer"),
+                         &vae = *ctx_.checkpoint.find("vae");
+    text_encoder_ = {text, policy(text),
+                     [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
+                       return qwen3::load_text_encoder(device, f, p, l);
+                     }};
+    transformer_ = {dit, policy(dit), [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
+                      return z_image::Transformer::load(device, f, p, l);
+                    }};
+    vae_ = {vae, policy(vae), [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
+              return vae::Vae::load(device, f, vae::Part::decoder, p, l);
+            }};
+  }
+
   Result<void> read_configs(const std::string& where) {
     const ComponentFiles& t = *ctx_.checkpoint.find("transformer");
     DQ_TRY(transformer_config_,
@@ -170,9 +225,9 @@ class ZImageFamily final : public ModelFamily {
   FlowMatchConfig scheduler_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplate> template_;
-  std::unique_ptr<qwen3::TextEncoder> text_encoder_;
-  std::unique_ptr<z_image::Transformer> transformer_;
-  std::unique_ptr<vae::Vae> vae_;
+  Slot<qwen3::TextEncoder> text_encoder_;
+  Slot<z_image::Transformer> transformer_;
+  Slot<vae::Vae> vae_;
 };
 
 }  // namespace

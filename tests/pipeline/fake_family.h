@@ -30,6 +30,14 @@ class FakeFamily final : public ModelFamily {
   }
   bool guidance_active(float g) const override { return g > 1.0f; }
 
+  ComponentSlot* slot(memory::Part) override { return nullptr; }
+  Result<uint64_t> compute_bytes(memory::Part, const WeightPolicy&, const Workload&, int) override {
+    return uint64_t{0};
+  }
+  Result<int64_t> count_tokens(const std::string& prompt) override { return static_cast<int64_t>(prompt.size()); }
+  int vae_scale() const override { return 16; }
+  Result<TileCost> vae_tile_cost(int, int, int) override { return TileCost(); }
+
   Result<Tensor> encode_prompt(const std::string& prompt, const StageControl&) override {
     ++encoded[prompt];
     return Tensor({1, 1}, {static_cast<float>(prompt.size())});
@@ -49,7 +57,11 @@ class FakeFamily final : public ModelFamily {
       if (!uncond.empty()) target = uncond[i].data[0] / 100 + guidance.scale * (target - uncond[i].data[0] / 100);
       for (int64_t k = 0; k < one; ++k) out.data[static_cast<size_t>(b * one + k)] -= target;
     }
-    if (predictions == nan_at) out.data[0] = std::numeric_limits<float>::quiet_NaN();
+    if (predictions == nan_at) {
+      out.data[0] = std::numeric_limits<float>::quiet_NaN();
+      nan_at += 1;  // so that a second look finds it again
+      if (control.taps) control.taps("layers.0", latents), control.taps("layers.1", out), control.taps("layers.2", out);
+    }
     return out;
   }
   Result<Tensor> decode(const Tensor& latents, const StageControl&) override {

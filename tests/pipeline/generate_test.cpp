@@ -26,7 +26,9 @@ struct Scenario {
   Result<GenerateResult> go() {
     auto s = resolve(request, family, true);
     if (!s) return s.error();
-    return generate(family, cache, request, *s, control, ComputeType::f32);
+    auto device = Device::open("cpu");
+    if (!device) return device.error();
+    return generate(family, cache, request, *s, control, {*device, {}}, ComputeType::f32);
   }
 };
 
@@ -111,6 +113,7 @@ TEST(Generate, nan_stops_the_run_and_names_the_step) {
   const auto result = r.go();
   ASSERT_FALSE(result.ok());
   EXPECT_THAT(result.error().message, HasSubstr("step 3 of 4"));
+  EXPECT_THAT(result.error().message, HasSubstr("NaN first in layers.1"));
 }
 
 TEST(Generate, a_lost_device_is_reported_as_such) {

@@ -130,6 +130,22 @@ class Running(OwnServerTest):
         self.assertEqual((one["status"], two["status"]), ("done", "done"))
         self.assertEqual((one["model"], two["model"]), ("danqing-mini", "second"))
 
+    def test_a_job_that_cannot_fit_is_refused_when_it_comes(self):
+        s = self.serve("--memory", "30MiB", "--offload", "none", "--vae-tiling", "off")
+        r = s.post("/v1/jobs", {"prompt": "a cat", "size": "1024x1024", "steps": 1})
+        self.assertEqual((r.status, r.json()["error"]["code"]), (413, "does_not_fit"), r.body)
+        self.assertIn("device memory", r.json()["error"]["message"])
+        self.assertEqual(s.finished(s.submit(seed=1))["status"], "done")
+
+    def test_less_memory_than_the_model(self):
+        want = (s := self.serve()).finished(s.submit(seed=1))
+        png = s.get(want["images"][0]["url"]).body
+        s.stop()
+        less = self.serve("--memory", "20MiB", "--reserve", "0", "--precision", "f32")
+        got = less.finished(less.submit(seed=1))
+        self.assertEqual(got["status"], "done", got)
+        self.assertEqual(pixels(less.get(got["images"][0]["url"]).body), pixels(png))
+
 
 class Disks(OwnServerTest):
     def test_a_damaged_database(self):

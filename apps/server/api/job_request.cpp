@@ -18,6 +18,8 @@ void read_common(Fields& f, JobSpec& s) {
     if (const auto v = f.integer(key, 0, 10000)) r.num_inference_steps = static_cast<int>(*v);
   if (const auto v = f.number("guidance_scale", -1000, 1000)) r.guidance_scale = static_cast<float>(*v);
   if (const auto v = f.number("shift", 0.001, 100)) r.shift = static_cast<float>(*v);
+  if (const auto v = f.number("cfg_normalization", 0, 1000)) r.cfg_normalization = static_cast<float>(*v);
+  if (const auto v = f.number("cfg_truncation", 0, 1)) r.cfg_truncation = static_cast<float>(*v);
   if (const auto v = f.choice("sampler", {"euler", "heun"})) r.sampler = *v;
   if (const auto v = f.choice("noise", {"cpu", "cuda"})) r.cuda_noise = *v == "cuda";
   if (const auto v = f.text("negative_prompt")) r.negative_prompts = {*v};

@@ -256,7 +256,10 @@ void enhance(App& app, const ExchangePtr& e) {
     return e->respond(error_response({422, "no_enhancer", "[enhance] this model has no prompt enhancer", "model"}));
   auto job = app.jobs->submit_task(e->request.caller, e->request.trace_id,
                                    [&app, e, prompt, o, model, stream, answer, failed](LiveJob& live) {
-                                     auto engine = app.models->use(model);
+                                     GenerateRequest only;
+                                     only.prompts = {prompt};
+                                     only.enhancer = EnhancerMode::on;
+                                     auto engine = app.models->use(model, only);
                                      Result<EnhanceResult> result = fail(ErrorCode::failed, "[enhance] stopped");
                                      if (!engine) {
                                        result = engine.error();

@@ -103,10 +103,25 @@ Option words(const char* key, std::vector<std::string> Config::*field, const cha
   return o;
 }
 
+/// Where weights go; the words are those of the command line.
+Option placement(const char* key, std::string app::MemoryWords::*field, const char* help) {
+  return {key, help,
+          [=](Config& c, const Json& v) -> Result<void> {
+            if (!v.is_string() && !v.is_number_unsigned()) return wrong("text", v);
+            app::MemoryWords words = c.placement;
+            words.*field = v.is_string() ? v.get<std::string>() : std::to_string(v.get<uint64_t>());
+            DQ_TRY([[maybe_unused]] const MemoryOptions checked, app::parse_memory(words));
+            c.placement = std::move(words);
+            return {};
+          },
+          [=](const Config& c) { return Json(c.placement.*field); }};
+}
+
 constexpr double kYears = 4e9;  // seconds
 
 std::vector<Option> make_options() {
   using C = Config;
+  using W = app::MemoryWords;
   return {
       words("model", &C::models, "Model directory or file, or NAME=PATH; several may be served"),
       text("device", &C::device, "auto, cpu, or a card by name"),
@@ -140,7 +155,14 @@ std::vector<Option> make_options() {
       number("drain_seconds", &C::drain_seconds, 0, 86400, "After SIGTERM: how long the running job may take"),
       number("keep_days", &C::keep_days, 0, 36500, "Delete jobs and pictures after so many days; 0 = never"),
       bytes("keep_bytes", &C::keep_bytes, "Delete the oldest pictures beyond so many bytes; 0 = never"),
-      bytes("memory", &C::memory, "Memory for the weights of all loaded models; 0 = 80% of the device's"),
+      bytes("memory", &C::memory, "Device memory for all that is computed, as --device-memory; 0 = what is free"),
+      placement("reserve", &W::reserve, "Of it, left to the driver and others; empty = a tenth, at most 4 GiB"),
+      placement("host_memory", &W::host_memory, "Host memory for the files' pages; empty = what is available"),
+      placement("offload", &W::offload, "auto, none, component or stream"),
+      placement("vae_tiling", &W::vae_tiling, "auto, on or off"),
+      placement("attention_chunk", &W::attention_chunk,
+                "auto, or queries at once where attention writes its scores out"),
+      placement("weight_type", &W::weight_type, "auto, stored, or a type to quantise to while loading (q8_0, q4_K)"),
       text("enhancer_url", &C::enhancer_url,
            "OpenAI-compatible chat endpoint that writes prompts instead of the model's own enhancer"),
       text("enhancer_model", &C::enhancer_model, "Model name for that endpoint"),

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "common/memory_options.h"
 #include "danqing/result.h"
 
 namespace danqing::server {
@@ -32,6 +33,7 @@ struct Config {
   double drain_seconds = 60;
   double keep_days = 0;
   std::string keep_bytes = "0", memory = "0";
+  app::MemoryWords placement;  ///< device_memory comes from `memory`
   std::string enhancer_url, enhancer_model, enhancer_key_file;
   double enhancer_seconds = 20;
   int enhancer_tokens = 512;

@@ -17,6 +17,8 @@ Result<std::unique_ptr<Models>> Models::open(const Config& config) {
     wanted.push_back(path.string());
   }
   DQ_TRY(const ComputeType type, app::parse_compute_type(config.precision));
+  DQ_TRY(MemoryOptions memory, app::parse_memory(config.placement));
+  DQ_TRY(memory.device_memory, parse_bytes(config.memory));
   for (const std::string& word : wanted) {
     Entry e;
     const size_t equal = word.find('=');
@@ -24,6 +26,7 @@ Result<std::unique_ptr<Models>> Models::open(const Config& config) {
     e.options.device = config.device;
     e.options.cpu.threads = config.threads;
     e.options.compute_type = type;
+    e.options.memory = memory;
     DQ_TRY(std::unique_ptr<Engine> engine, Engine::open(e.options));
     e.engine = std::move(engine);
     e.info = e.engine->info();
@@ -34,10 +37,8 @@ Result<std::unique_ptr<Models>> Models::open(const Config& config) {
     for (const ComponentInfo& c : e.info.components) e.bytes += c.bytes;
     m->entries_.push_back(std::move(e));
   }
-  DQ_TRY(m->budget_, parse_bytes(config.memory));
-  const DeviceStatus device = m->entries_[0].engine->device();
-  const uint64_t memory = device.memory_free ? device.memory_free : device.memory_total;
-  if (m->budget_ == 0) m->budget_ = memory / 10 * 8;
+  m->budget_ = memory.device_memory;
+  if (m->budget_ == 0) m->budget_ = m->entries_[0].engine->device().memory_free;
   return m;
 }
 
@@ -71,21 +72,24 @@ DeviceStatus Models::device() const {
   return s;
 }
 
-Result<std::shared_ptr<Engine>> Models::use(const std::string& name) {
+Result<std::shared_ptr<Engine>> Models::use(const std::string& name, const GenerateRequest& request) {
   const std::lock_guard lock(mutex_);
   const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
   if (it == entries_.end()) return usage_error("[model] there is no model '{}'", name);
-  if (it->used == 0) {
+  if (entries_.size() > 1) {
+    const auto plan = it->engine->plan(request);
+    const uint64_t needed = plan ? plan->device_peak + plan->reserve : 0;
     for (;;) {
-      uint64_t loaded = it->bytes;
+      uint64_t others = 0;
       Entry* oldest = nullptr;
-      for (Entry& e : entries_)
-        if (e.used > 0) {
-          loaded += e.bytes;
-          if (!oldest || e.used < oldest->used) oldest = &e;
-        }
-      if (loaded <= budget_ || !oldest) break;
-      log::info("unloading {} ({}) to make room for {}", oldest->name, format_bytes(oldest->bytes), it->name);
+      for (Entry& e : entries_) {
+        if (e.used == 0 || &e == &*it) continue;
+        others += e.engine->device().allocated;
+        if (!oldest || e.used < oldest->used) oldest = &e;
+      }
+      if (!oldest || others + needed <= budget_) break;
+      log::info("unloading {} ({}) to make room for {}", oldest->name, format_bytes(oldest->engine->device().allocated),
+                it->name);
       DQ_TRY(std::unique_ptr<Engine> fresh, Engine::open(oldest->options));  // headers only
       oldest->engine = std::move(fresh);
       oldest->used = 0;

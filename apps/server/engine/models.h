@@ -15,7 +15,7 @@ struct ModelState {
   std::string name;
   ModelInfo info;
   bool loaded = false;
-  uint64_t bytes = 0;  ///< of the weights in the files: what loading it is taken to need
+  uint64_t bytes = 0;  ///< of the weights in the files
 };
 
 /// Thread-safe; `use` is for the inference thread alone.
@@ -27,8 +27,9 @@ class Models {
   std::shared_ptr<Engine> find(const std::string& name) const;
   /// The name by which `find` found it.
   std::string resolve(const std::string& name) const;
-  /// For computing: unloads others until the weights fit into the budget.
-  Result<std::shared_ptr<Engine>> use(const std::string& name);
+  /// For computing: unloads others, the least recently used first, until what `request` is planned to take fits beside
+  /// what they hold.
+  Result<std::shared_ptr<Engine>> use(const std::string& name, const GenerateRequest& request);
   uint64_t budget() const { return budget_; }
   DeviceStatus device() const;
 

@@ -72,15 +72,16 @@ void Worker::set_trouble(const std::string& text) {
 }
 
 void Worker::warm_up() {
-  auto engine = models_.use(models_.resolve(""));
-  if (!engine) return set_trouble(engine.error().message);
+  const std::string model = models_.resolve("");
   GenerateRequest r;
   r.prompts = {""};
   r.seeds = {0};
-  const int side = std::max(64, (*engine)->info().size_multiple);
+  const int side = std::max(64, models_.find(model)->info().size_multiple);
   r.width = r.height = side;
   r.num_inference_steps = 1;
   r.enhancer = EnhancerMode::off;
+  auto engine = models_.use(model, r);
+  if (!engine) return set_trouble(engine.error().message);
   RunControl control;
   control.cancelled = [this] { return interrupted_.load(); };
   const auto result = (*engine)->generate(r, control);
@@ -112,7 +113,7 @@ void Worker::run(const std::vector<LivePtr>& batch) {
     batch[0]->task(*batch[0]);
     return jobs_.task_finished(batch[0]);
   }
-  auto engine = models_.use(batch[0]->record.spec.model);
+  auto engine = models_.use(batch[0]->record.spec.model, batch[0]->record.spec.request);
   if (!engine) {
     for (const LivePtr& j : batch) jobs_.finish(j, engine.error(), {});
     return;

@@ -53,6 +53,7 @@ class Transformer {
   const Config& config() const;
   uint64_t weight_bytes() const;
   const WeightSizes& weight_sizes() const;
+  void release();  ///< gives the compute buffer back; the next forward takes it again
   /// Floating point operations of one forward (2 per multiply-add), for the benchmark.
   static double flops(const Config& c, int64_t batch, int64_t h, int64_t w, int64_t text_tokens);
 

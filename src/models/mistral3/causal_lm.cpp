@@ -184,6 +184,12 @@ int64_t CausalLM::position() const { return impl_->position; }
 const Config& CausalLM::config() const { return impl_->stack.config; }
 uint64_t CausalLM::weight_bytes() const { return impl_->stack.weights->bytes(); }
 const WeightSizes& CausalLM::weight_sizes() const { return impl_->stack.weights->sizes(); }
+void CausalLM::release() {
+  impl_->runner.reset();
+  impl_->cache.reset();
+  impl_->capacity = impl_->position = 0;
+}
+
 uint64_t CausalLM::cache_bytes() const { return impl_->cache ? impl_->cache->bytes() : 0; }
 
 }  // namespace danqing::mistral3

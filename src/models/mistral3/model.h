@@ -40,6 +40,7 @@ class TextEncoder {
   const Config& config() const { return config_; }
   uint64_t weight_bytes() const { return weights_->bytes(); }
   const WeightSizes& weight_sizes() const { return weights_->sizes(); }
+  void release() {}  ///< no compute buffer is kept between calls
 
  private:
   TextEncoder() = default;
@@ -77,6 +78,7 @@ class CausalLM {
   uint64_t weight_bytes() const;
   const WeightSizes& weight_sizes() const;
   uint64_t cache_bytes() const;  ///< on the device now
+  void release();                ///< forgets the sequence and gives cache and compute buffer back
 
  private:
   struct Impl;

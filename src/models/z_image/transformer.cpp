@@ -160,6 +160,7 @@ Transformer::~Transformer() = default;
 const Config& Transformer::config() const { return impl_->config; }
 uint64_t Transformer::weight_bytes() const { return impl_->weights->bytes(); }
 const WeightSizes& Transformer::weight_sizes() const { return impl_->weights->sizes(); }
+void Transformer::release() { impl_->release(); }
 
 Result<std::unique_ptr<Transformer>> Transformer::load(std::shared_ptr<Device> device, const ComponentFiles& files,
                                                        const WeightPolicy& policy, const LoadProgress& progress) {

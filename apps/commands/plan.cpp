@@ -1,0 +1,91 @@
+// danqing plan: how a job would use a device's memory, from configs and headers alone.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+
+#include "base/log.h"
+#include "base/try.h"
+#include "base/units.h"
+#include "commands.h"
+#include "common/model_options.h"
+#include "common/parse.h"
+#include "common/plan_text.h"
+
+namespace danqing::app {
+namespace {
+
+constexpr int kMostTogether = 64;  // pictures tried with --batch auto
+
+struct Options {
+  ModelOptions model;
+  std::string positional, size, batch = "1", enhancer = "auto", prompt;
+  int text_tokens = 0;
+  std::optional<int> steps;
+  std::optional<float> guidance;
+  bool json = false;
+};
+
+Result<int> batch_of(const std::string& word) {
+  if (word == "auto") return 0;
+  int n = 0;
+  const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), n);
+  if (error != std::errc() || rest != word.data() + word.size() || n < 1)
+    return usage_error("[--batch] expected auto or a number of pictures from 1 on, got '{}'", word);
+  return n;
+}
+
+Result<int> run(const Options& o) {
+  log::set_level(log::Level::error);
+  ModelOptions model = o.model;
+  if (!o.positional.empty()) {
+    if (!model.paths.model.empty()) return usage_error("[plan] give the model once: as an argument or by --model");
+    model.paths.model = o.positional;
+  }
+  GenerateRequest r;
+  r.prompts = {o.prompt};
+  if (!o.size.empty()) {
+    DQ_TRY(std::tie(r.width, r.height), parse_size(o.size));
+  }
+  DQ_TRY(const int batch, batch_of(o.batch));
+  DQ_TRY(r.enhancer, parse_enhancer_mode(o.enhancer));
+  r.images_per_prompt = r.batch_size = batch ? batch : kMostTogether;
+  r.num_inference_steps = o.steps;
+  r.guidance_scale = o.guidance;
+  DQ_TRY(const std::unique_ptr<Engine> engine, open_engine(model));
+  DQ_TRY(const MemoryPlan plan, engine->plan(r, o.text_tokens));
+  const std::string text = o.json ? dump_json(plan_json(plan), 2) + "\n" : plan_text(plan);
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Command& command) {
+  auto o = std::make_shared<Options>();
+  CLI::App* c = app.add_subcommand("plan", "Say how a job would use a device's memory; reads no weights");
+  c->footer(
+      "Examples:\n"
+      "  danqing plan ERNIE-Image --device-memory 32GiB --size 1024x1024 --batch 4\n"
+      "  danqing plan Z-Image-Turbo --device-memory 8GiB --json\n"
+      "Exit code 4: nothing fits; the message says what would.");
+  c->add_option("model_path", o->positional, "Model: a diffusers directory or one file");
+  c->add_option("--size", o->size, "Picture size WIDTHxHEIGHT (default: the model's)");
+  c->add_option("--batch", o->batch, "Pictures denoised together, or auto: as many as fit")->capture_default_str();
+  c->add_option("--prompt", o->prompt, "Count this prompt's tokens");
+  c->add_option("--text-tokens", o->text_tokens, "Assume texts of this many tokens (default: 256, or --prompt's)")
+      ->check(CLI::Range(1, 1 << 20));
+  c->add_option("--steps", o->steps, "Denoising steps (default: the model's)");
+  c->add_option("--guidance", o->guidance, "Guidance scale (default: the model's)");
+  c->add_option("--prompt-enhancer", o->enhancer, "on, off, or auto (the model's default)")->capture_default_str();
+  c->add_flag("--json", o->json, "Print JSON");
+  add_model_options(*c, o->model);
+  c->callback([o, &command] {
+    command = [o] {
+      if (o->prompt.empty() && o->text_tokens == 0) o->text_tokens = 256;
+      return run(*o);
+    };
+  });
+}
+
+}  // namespace danqing::app
