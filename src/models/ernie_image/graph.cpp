@@ -99,7 +99,7 @@ std::unique_ptr<Graph> build_graph(Device& device, const Config& c, const Weight
   ggml_tensor* time = g.input("time", DType::f32, {batch, hidden});
   const Shape table{s.ragged ? batch : 1, s.tokens(), 1, c.head_dim()};
   Context k{g, c, weights, s, g.input("cos", DType::f32, table), g.input("sin", DType::f32, table), nullptr};
-  if (s.ragged) k.mask = g.input("mask", DType::f32, {batch, 1, s.tokens(), s.tokens()});
+  if (s.ragged) k.mask = g.input("mask", DType::f32, {batch, 1, 1, s.tokens()});
 
   ggml_tensor* x = embed_image(k, latents);
   if (c.has_text_proj()) {

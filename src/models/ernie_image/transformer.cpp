@@ -57,7 +57,7 @@ struct Transformer::Impl : KeptRunner<GraphShape> {
       if (!shape.ragged) continue;
       std::vector<float> keys(static_cast<size_t>(shape.tokens()), 0.0f);
       std::fill(keys.begin() + shape.h * shape.w + wanted[b], keys.end(), -INFINITY);
-      for (int64_t query = 0; query < shape.tokens(); ++query) mask.insert(mask.end(), keys.begin(), keys.end());
+      mask.insert(mask.end(), keys.begin(), keys.end());  // the same for every query
     }
     DQ_CHECK(runner->set("cos", cos));
     DQ_CHECK(runner->set("sin", sin));
