@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "base/try.h"
 #include "image/convert.h"
@@ -142,7 +143,8 @@ class Generation {
   }
 
   Result<Tensor> features(const std::string& prompt, int image, const std::string& tap_prefix) {
-    if (const Tensor* t = cache_.find(prompt); t && !control_.dump) return *t;
+    // With a dump every text is encoded once in this call, for its intermediates.
+    if (const Tensor* t = cache_.find(prompt); t && (!control_.dump || dumped_.count(prompt))) return *t;
     ProgressEvent e{Stage::encode_text};
     e.image = image;
     report(e);
@@ -150,7 +152,8 @@ class Generation {
     const auto start = Clock::now();
     Tensor t;
     DQ_CHECK(residency_.fitting(stage(), [&]() -> Result<void> {
-      DQ_TRY(t, family_.encode_prompt(prompt, stage(tap_prefix)));
+      DQ_TRY(t, family_.encode_prompt(prompt,
+                                      stage(image > 0 ? fmt::format("image.{}.{}", image, tap_prefix) : tap_prefix)));
       return {};
     }));
     DQ_CHECK(check_finite(t, "text", [&](const TapSink& taps) {
@@ -159,6 +162,7 @@ class Generation {
       return family_.encode_prompt(prompt, c);
     }));
     result_.seconds_text += since(start);
+    dumped_.insert(prompt);
     return *cache_.put(prompt, std::move(t));
   }
 
@@ -247,7 +251,8 @@ class Generation {
   bool have_features(int first, int n) {
     for (int i = first; i < first + n; ++i) {
       const Prompt& p = prompts_[static_cast<size_t>(i / request_.images_per_prompt)];
-      if (control_.dump || !cache_.find(p.revised) || (s_.guided && !cache_.find(p.negative))) return false;
+      for (const std::string* text : {&p.revised, s_.guided ? &p.negative : &p.revised})
+        if (!cache_.find(*text) || (control_.dump && !dumped_.count(*text))) return false;
     }
     return true;
   }
@@ -383,6 +388,7 @@ class Generation {
   Schedule schedule_;
   std::vector<Prompt> prompts_;
   std::vector<float> stream_;
+  std::set<std::string> dumped_;  // prompts whose intermediates were sent
   std::vector<double> step_seconds_;
   bool loading_ = false;
   Clock::time_point load_mark_;
