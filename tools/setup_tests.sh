@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
-# Makes .deps/test-venv with what only some of the server's tests use (tools/packages/pypi-test.txt). Never fails: without
-# the network, or with DANQING_NO_TEST_VENV set, those tests are skipped and say so.
+# Makes .deps/test-venv with what only some of the server's tests use (tools/packages/pypi-test.txt), and as root installs
+# Debian's chromium, in which the page is tried. Never fails: without the network, or with DANQING_NO_TEST_VENV set, those
+# tests are skipped and say so.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 [ -n "${DANQING_NO_TEST_VENV:-}" ] && exit 0
+if [ "$(id -u)" -eq 0 ] && ! command -v chromium >/dev/null && command -v apt-get >/dev/null; then
+  echo "setup: installing chromium for the page's tests"
+  DEBIAN_FRONTEND=noninteractive timeout 240 apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1 ||
+    echo "setup: chromium cannot be installed here; the page's tests will be skipped"
+fi
 list=$(grep -vE '^\s*(#|$)' tools/packages/pypi-test.txt)
 stamp=.deps/test-venv/requirements
 [ "$(cat "$stamp" 2>/dev/null)" = "$list" ] && exit 0

@@ -4,6 +4,7 @@ Needs playwright (tools/setup_tests.sh) and Debian's chromium; skipped with a li
 Screenshots go to $DANQING_BUILD/page.
 """
 import shutil as _shutil
+import sqlite3
 
 from harness import *
 
@@ -102,6 +103,104 @@ class Page(OwnServerTest):
         other.click("#jobs .cancel")
         page.wait_for_selector("#jobs li", state="detached")
         self.assertEqual(s.get("/v1/jobs").json()["data"][0]["status"], "cancelled")
+
+    def test_a_thousand_pictures(self):
+        """Tiles come page by page and thumbnails only near the window, however many pictures there are."""
+        s = self.serve()
+        job = s.finished(s.submit(seed=1))["id"]
+        s.stop()
+        data = self.dir / "data"
+        files = [f for f in data.rglob("*") if f.is_file() and job in str(f)]
+        self.assertTrue(files)
+        db = sqlite3.connect(data / "jobs.sqlite")
+        for i in range(999):
+            other = f"job_{i:024x}"
+            for table, key in (("jobs", "id"), ("pictures", "job")):
+                columns = [c[1] for c in db.execute(f"PRAGMA table_info({table})") if c[1] not in ("seq", "id" if table == "pictures" else "seq")]
+                chosen = ", ".join(f"'{other}'" if c == key else c for c in columns)
+                db.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT {chosen} FROM {table} WHERE {key} = ?", (job,))
+            for f in files:
+                copy = pathlib.Path(str(f).replace(job, other))
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                os.link(f, copy)
+        db.commit()
+        db.close()
+        s = self.serve()
+        page = self.page(s)
+        page.wait_for_selector("#gallery li")
+        page.wait_for_load_state("networkidle")
+        thumbnails = sum("thumb" in u for u in self.requests)
+        self.assertLess(thumbnails, 400, "all thumbnails at once")
+        page.evaluate("""() => { window.gaps = []; let last = performance.now();
+            const tick = (now) => { window.gaps.push(now - last); last = now; requestAnimationFrame(tick); };
+            requestAnimationFrame(tick); }""")
+        for _ in range(200):
+            if page.locator("#gallery li").count() == 1000:
+                break
+            page.mouse.wheel(0, 4000)
+            page.wait_for_timeout(50)
+        self.assertEqual(page.locator("#gallery li").count(), 1000)
+        gaps = sorted(page.evaluate("window.gaps"))
+        print(f"frames while scrolling over 1000 pictures: median {gaps[len(gaps) // 2]:.0f} ms, 95 % {gaps[len(gaps) * 95 // 100]:.0f} ms")
+        page.click("#gallery li:last-child button")
+        expect(page.locator("#viewer-prompt")).not_to_be_empty()
+        self.assertEqual(self.errors, [])
+
+    # What axe-core's most common rules look for, on the page as it is: names, labels, contrast, order, language.
+    RULES = r"""() => {
+      const found = [], say = (rule, e) => found.push(rule + ": " + e.outerHTML.slice(0, 120));
+      const visible = (e) => e.checkVisibility({checkOpacity: false, checkVisibilityCSS: true});
+      const name = (e) => (e.getAttribute("aria-label") || (e.getAttribute("aria-labelledby") || "").split(" ").map((i) => i && document.getElementById(i)?.textContent).join("")
+        || e.labels && [...e.labels].map((l) => l.textContent).join("") || e.textContent || e.title || [...e.querySelectorAll("img")].map((i) => i.alt).join("")).trim();
+      if (!document.documentElement.lang) say("html-has-lang", document.documentElement);
+      if (!document.title) say("document-title", document.head);
+      for (const e of document.querySelectorAll("button, a[href], input:not([type=hidden]), select, textarea, summary, [role=button]")) if (visible(e) && !name(e)) say("name", e);
+      for (const e of document.querySelectorAll("img")) if (!e.hasAttribute("alt")) say("image-alt", e);
+      const ids = new Map(); for (const e of document.querySelectorAll("[id]")) { if (ids.has(e.id)) say("duplicate-id", e); ids.set(e.id, e); }
+      for (const e of document.querySelectorAll("[aria-controls], [aria-describedby], [aria-labelledby]")) for (const a of ["aria-controls", "aria-describedby", "aria-labelledby"])
+        for (const i of (e.getAttribute(a) || "").split(" ").filter(Boolean)) if (!ids.has(i)) say(a, e);
+      for (const e of document.querySelectorAll("[tabindex]")) if (e.tabIndex > 0) say("tabindex", e);
+      let level = 0; for (const h of document.querySelectorAll("h1, h2, h3, h4")) { if (!visible(h)) continue; const n = Number(h.tagName[1]); if (n > level + 1) say("heading-order", h); level = n; }
+      if (document.querySelectorAll("main").length !== 1) say("landmark-one-main", document.body);
+      for (const e of document.querySelectorAll("ul, ol")) for (const c of e.children) if (c.tagName !== "LI") say("list", e);
+      const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+      const rgb = (c) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = c; canvas.fillRect(0, 0, 1, 1); return canvas.getImageData(0, 0, 1, 1).data; };
+      const light = (c) => { const [r, g, b] = [...c].slice(0, 3).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+      const behind = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c[3] > 250) return c; } return [255, 255, 255]; };
+      for (const e of document.querySelectorAll("body *")) {
+        if (!visible(e) || e.disabled || ![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
+        const style = getComputedStyle(e), a = light(rgb(style.color)), b = light(behind(e)), ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        const large = parseFloat(style.fontSize) >= 24 || parseFloat(style.fontSize) >= 18.66 && Number(style.fontWeight) >= 700;
+        if (ratio < (large ? 3 : 4.5)) say("color-contrast " + ratio.toFixed(2), e);
+      }
+      return found;
+    }"""
+
+    def test_accessibility(self):
+        s = self.serve()
+        for scheme in ("light", "dark"):
+            page = self.page(s)
+            page.emulate_media(color_scheme=scheme)
+            self.assertEqual(page.evaluate(self.RULES), [], scheme)
+            self.draw(page)
+            page.wait_for_selector("#gallery li")
+            self.assertEqual(page.evaluate(self.RULES), [], scheme)
+            page.click("#gallery button")
+            page.wait_for_selector("#viewer[open]")
+            self.assertEqual(page.evaluate(self.RULES), [], scheme)
+            self.shot(page, f"viewer-{scheme}")
+            page.keyboard.press("Escape")
+            page.wait_for_selector("#viewer", state="hidden")
+        page.evaluate("document.querySelector('main').append(document.createElement('button'))")  # the rules do find things
+        self.assertEqual([f.split(":")[0] for f in page.evaluate(self.RULES) if "<button>" in f], ["name"])
+        page.reload()
+        page.wait_for_selector("#gallery li")
+        # Everything can be reached and left by the keyboard.
+        reached = set()
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            reached.add(page.evaluate("document.activeElement.id"))
+        self.assertTrue({"prompt", "draw", "steps", "seed", "model"} <= reached, reached)
 
     def test_offline(self):
         s = self.serve()

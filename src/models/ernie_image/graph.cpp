@@ -96,7 +96,7 @@ std::unique_ptr<Graph> build_graph(Device& device, const Config& c, const Weight
   ggml_tensor* latents =
       g.input("latents", DType::f32, {batch, image_tokens, c.in_channels * c.patch_size * c.patch_size});
   ggml_tensor* text = g.input("text", DType::f32, {batch, s.text_tokens, c.text_in_dim});
-  ggml_tensor* time = g.input("time", DType::f32, {batch, hidden});
+  ggml_tensor* time = g.input("time", DType::f32, {batch, 1, hidden});
   const Shape table{s.ragged ? batch : 1, s.tokens(), 1, c.head_dim()};
   Context k{g, c, weights, s, g.input("cos", DType::f32, table), g.input("sin", DType::f32, table), nullptr};
   if (s.ragged) k.mask = g.input("mask", DType::f32, {batch, 1, 1, s.tokens()});

@@ -118,7 +118,7 @@ std::unique_ptr<Graph> build_graph(Device& device, const Config& c, const Weight
   const int64_t patch = c.patch_size * c.patch_size * c.in_channels;
   ggml_tensor* latents = g.input("latents", DType::f32, {batch * image, patch});
   ggml_tensor* text = g.input("caption", DType::f32, {batch * caption, c.cap_feat_dim});
-  ggml_tensor* sinusoid = g.input("time", DType::f32, {batch, 256});
+  ggml_tensor* sinusoid = g.input("time", DType::f32, {batch, 1, 256});
   ggml_tensor* image_rows = g.input("image_rows", DType::i32, {batch * image});
   ggml_tensor* caption_rows = g.input("caption_rows", DType::i32, {batch * caption});
   const Shape table{s.ragged ? batch : 1, s.tokens(), 1, c.head_dim()};
