@@ -1,6 +1,8 @@
 // A VAE of any config with weights drawn at random, scaled so that values stay about as large as they are.
 #pragma once
 #include <cmath>
+#include <map>
+#include <span>
 
 #include "models/vae/vae.h"
 #include "testing/testing.h"
@@ -24,7 +26,10 @@ class Numbers {
   uint64_t state_;
 };
 
-inline ComponentFiles random_files(const Config& c, Numbers& n) {
+using Values = std::map<std::string, std::vector<float>>;
+
+/// The weights go to `values` too, if given.
+inline ComponentFiles random_files(const Config& c, Numbers& n, Values* values = nullptr) {
   std::vector<TensorInfo> tensors;
   std::vector<std::byte> storage;
   for (const TensorSpec& s : tensor_table(c, Part::both)) {
@@ -36,6 +41,7 @@ inline ComponentFiles random_files(const Config& c, Numbers& n) {
     const auto bytes = std::as_bytes(std::span(v));
     tensors.push_back({s.name, DType::f32, s.shape, 0, storage.size(), bytes.size()});
     storage.insert(storage.end(), bytes.begin(), bytes.end());
+    if (values) (*values)[s.name] = std::move(v);
   }
   ComponentFiles files;
   files.source = TensorSource::from_memory(std::move(tensors), std::move(storage));

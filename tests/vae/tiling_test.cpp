@@ -18,7 +18,7 @@ using testing::Numbers;
 
 // What whole decodes differ by when f32 sums are taken in another order (parity_test.cpp: measured 1.4e-6, held to
 // 1e-5) holds for tiles too: their convolutions pair pixels otherwise and their statistics are joined in f64. Measured
-// here over all cases: see EXPECT below.
+// here, the largest of all cases: 7.2e-7 relative L2 with our kernels, 6e-7 with ggml's.
 constexpr double kRounding = 1e-5;
 
 constexpr uint64_t kAll = UINT64_MAX;  // memory that holds every picture worth keeping
@@ -68,18 +68,20 @@ INSTANTIATE_TEST_SUITE_P(Tiling, Kernels, ::testing::Values(CpuKernels::danqing,
                          [](const auto& i) { return i.param == CpuKernels::ggml ? "ggml" : "danqing"; });
 
 TEST_P(Kernels, EveryTileGivesTheWholePicture) {
+  largest = 0;
   DQ_ASSERT_OK(auto device, cpu(GetParam()));
   uint64_t seed = 1;
   for (const Case& c : configs()) {
     DQ_ASSERT_OK(auto vae, load(device, c.config, ++seed));
     Numbers n(seed);
     for (const auto& [h, w] : {std::pair{5, 9}, std::pair{11, 3}}) {
-      const Tensor z = n.tensor({2, c.config.latent_channels, h, w});
+      const Tensor z = n.tensor({h > w ? 2 : 1, c.config.latent_channels, h, w});
       const Tensor x = n.tensor({1, c.config.in_channels, h * c.config.scale(), w * c.config.scale()});
       DQ_ASSERT_OK(const Tensor picture, vae->decode(z));
       DQ_ASSERT_OK(const Vae::Posterior p, vae->encode(x));
-      for (int64_t tile : {1, 2, 3, 4, 7, 10, 11}) {
+      for (int64_t tile : {1, 2, 4, 7}) {
         for (uint64_t memory : {uint64_t{0}, uint64_t{300} << 10, kAll}) {
+          if (tile == 1 && memory != kAll) continue;  // slow: a graph for every few latents
           const Tiling t{tile, memory};
           const std::string what = fmt::format("{} {}x{} tile {} memory {}", c.name, h, w, tile, memory);
           DQ_ASSERT_OK(const Tensor y, vae->decode(z, t));
@@ -91,7 +93,6 @@ TEST_P(Kernels, EveryTileGivesTheWholePicture) {
           EXPECT_TRUE(close(q.logvar, p.logvar, kRounding)) << what;
           note(q.mean, p.mean);
         }
-        if (tile <= 2 && c.config.norm_num_groups == 4) break;  // enough of the slow ones
       }
     }
   }
@@ -161,7 +162,7 @@ TEST(Tiling, GoldensInTiles) {
       const size_t end = info.name.rfind(".in");
       if (end == std::string::npos || end + 3 != info.name.size()) continue;
       const std::string name = info.name.substr(0, end);
-      for (int64_t tile : {1, 3, 5}) {
+      for (int64_t tile : {2, 5}) {
         if (name.rfind("decode.", 0) == 0) {
           DQ_ASSERT_OK(const Tensor y, vae->decode(g.f32(name + ".in"), Tiling{tile, 0}));
           EXPECT_TRUE(close(y, g.f32(name + ".out"), 1e-5)) << model << " " << name << " tile " << tile;
@@ -174,7 +175,7 @@ TEST(Tiling, GoldensInTiles) {
         ++cases;
       }
     }
-    EXPECT_GE(cases, 12) << model;
+    EXPECT_GE(cases, 8) << model;
   }
 }
 

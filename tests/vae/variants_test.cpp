@@ -4,24 +4,15 @@
 #include <map>
 
 #include "models/vae/vae.h"
+#include "random_vae.h"
 #include "testing/testing.h"
 
 namespace danqing::vae {
 namespace {
 
-using testing::close;
-using Values = std::map<std::string, std::vector<float>>;
-
-class Numbers {
- public:
-  float next(float scale) {
-    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-    return scale * 3.4f * (static_cast<float>(state_ >> 40) / 16777216.0f - 0.5f);
-  }
-
- private:
-  uint64_t state_ = 7;
-};
+using danqing::testing::close;
+using testing::Numbers;
+using testing::Values;
 
 /// One picture [C, h, w] in f64.
 struct Picture {
@@ -159,33 +150,7 @@ TEST(Variants, EqualThePlainFormulas) {
   for (const Config& c : variants) {
     Numbers n;
     Values values;
-    std::vector<TensorInfo> tensors;
-    std::vector<std::byte> storage;
-    for (const TensorSpec& s : tensor_table(c, Part::both)) {
-      std::vector<float>& v = values[s.name];
-      v.resize(static_cast<size_t>(element_count(s.shape)));
-      const float scale =
-          s.shape.size() > 1 ? std::sqrt(static_cast<float>(s.shape[0]) / static_cast<float>(v.size())) : 0.2f;
-      const float offset = s.shape.size() == 1 && s.name.find("bias") == std::string::npos ? 1.0f : 0.0f;
-      for (float& x : v) x = offset + n.next(scale);
-      const auto bytes = std::as_bytes(std::span(v));
-      tensors.push_back({s.name, DType::f32, s.shape, 0, storage.size(), bytes.size()});
-      storage.insert(storage.end(), bytes.begin(), bytes.end());
-    }
-    ComponentFiles files;
-    files.source = TensorSource::from_memory(std::move(tensors), std::move(storage));
-    files.config = Json{{"_class_name", c.has_batch_norm ? "AutoencoderKLFlux2" : "AutoencoderKL"},
-                        {"block_out_channels", c.block_out_channels},
-                        {"latent_channels", c.latent_channels},
-                        {"layers_per_block", c.layers_per_block},
-                        {"norm_num_groups", c.norm_num_groups},
-                        {"in_channels", c.in_channels},
-                        {"out_channels", c.out_channels},
-                        {"use_quant_conv", c.use_quant_conv},
-                        {"use_post_quant_conv", c.use_post_quant_conv},
-                        {"mid_block_add_attention", c.mid_block_add_attention}};
-    if (!c.decoder_block_out_channels.empty())
-      (*files.config)["decoder_block_out_channels"] = c.decoder_block_out_channels;
+    const ComponentFiles files = testing::random_files(c, n, &values);
     DQ_ASSERT_OK(auto vae, Vae::load(device, files, Part::both, WeightPolicy{DType::f32}));
     EXPECT_EQ(vae->bn_std().size(), c.has_batch_norm ? 12u : 0u);
     const Reference reference{c, values};

@@ -1,6 +1,7 @@
 #include "models/vae/schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -19,15 +20,8 @@ struct Leg {
 
 class Planner {
  public:
-  Planner(const Chain& chain, int64_t h, int64_t w, int64_t tile) : chain_(chain), h_(h), w_(w) {
-    const auto middle = [tile](int64_t latents, size_t& count) {
-      const std::vector<Interval> all = cut_axis(latents, tile);
-      count = all.size();
-      return all[all.size() / 2];
-    };
-    size_t rows = 0, columns = 0;
-    row_ = middle(h, rows), column_ = middle(w, columns);
-    tiles_ = static_cast<double>(rows) * static_cast<double>(columns);
+  Planner(const Chain& chain, int64_t h, int64_t w, int64_t tile) : chain_(chain), h_(h), w_(w), tile_(tile) {
+    largest_ = largest(0, chain.size());
     for (size_t i = 0; i <= chain.size(); ++i)
       if (i == 0 || i == chain.size() || waits(i) || chain.layers[i].kind == Kind::up ||
           (i > 0 && chain.layers[i - 1].kind == Kind::attention))
@@ -64,17 +58,33 @@ class Planner {
     return values * static_cast<double>(h_) * static_cast<double>(w_) * sizeof(float);
   }
 
+  /// Values per latent of the largest pictures from one point to another.
+  double largest(size_t from, size_t to) const {
+    double most = 0;
+    for (size_t i = from; i <= to; ++i) most = std::max(most, chain_.points[i].values());
+    return most;
+  }
+  int64_t tile(size_t from, size_t to) const {
+    const double side = static_cast<double>(tile_) * std::sqrt(largest_ / largest(from, to));
+    return std::min(std::max(h_, w_), static_cast<int64_t>(side));
+  }
+
   /// Of a pass over all tiles, from the work of one in the middle.
   double pass_work(size_t from, size_t to) const {
     const int shift = chain_.points[to].shift;
+    const int64_t side = tile(from, to);
+    const std::vector<Interval> rows = cut_axis(h_, side), columns = cut_axis(w_, side);
+    const auto pixels = [shift](const std::vector<Interval>& all) {
+      return Interval{all[all.size() / 2].begin << shift, all[all.size() / 2].end << shift};
+    };
     double sum = 0;
-    Interval r{row_.begin << shift, row_.end << shift}, c{column_.begin << shift, column_.end << shift};
+    Interval r = pixels(rows), c = pixels(columns);
     for (size_t i = to; i-- > from;) {  // what a layer computes is what the next one needs
       sum += danqing::vae::work(chain_.layers[i]) * static_cast<double>(r.length()) * static_cast<double>(c.length());
       r = way_back(chain_, i, i + 1, r, h_, false).input;
       c = way_back(chain_, i, i + 1, c, w_, false).input;
     }
-    return sum * tiles_;
+    return sum * static_cast<double>(rows.size() * columns.size());
   }
 
   Leg make_leg(size_t from, size_t to) const {
@@ -140,7 +150,8 @@ class Planner {
     }
     for (size_t i = from + 1; i <= to; ++i) {
       if (i < to && !waits(i)) continue;
-      p.segment.to = i, p.segment.statistics = waits(i), p.work = pass_work(from, i);
+      p.segment.to = i, p.segment.statistics = waits(i);
+      p.work = pass_work(from, i), p.tile = tile(from, i);
       if (i == to) {
         p.segment.result = true, p.in_place = l.in_place;
         p.segment.kept = chain_.points[to].kept_channels != 0 && !shares_kept(from, to);
@@ -150,9 +161,8 @@ class Planner {
   }
 
   const Chain& chain_;
-  int64_t h_, w_;
-  Interval row_, column_;
-  double tiles_ = 1;
+  int64_t h_, w_, tile_;
+  double largest_ = 0;
   std::vector<size_t> stops_;
   std::vector<Leg> legs_;
 };

@@ -12,6 +12,7 @@ namespace danqing::vae {
 /// One pass over all tiles, or (attention) over all pixels.
 struct Pass {
   Segment segment;
+  int64_t tile = 0;        ///< side in latents
   bool attention = false;  ///< segment.from is the layer; its picture is replaced by the result
   bool in_place = false;   ///< the result replaces the picture kept at `from`
   double work = 0;         ///< multiply-adds
@@ -23,8 +24,9 @@ struct Schedule {
   double work() const;
 };
 
-/// `tile` latents a side of pictures of h x w latents. `memory`: for the pictures kept; where it is not enough for any
-/// schedule, the one that needs least.
+/// Tiles of `tile` latents a side where the pictures are largest, of pictures of h x w latents; passes that stay where
+/// they are smaller take larger tiles of about as many values. `memory`: for the pictures kept; where it is not enough
+/// for any schedule, the one that needs least.
 Schedule make_schedule(const Chain& chain, int64_t h, int64_t w, int64_t tile, uint64_t memory);
 
 /// Intervals of `latents` in tiles of at most `tile`, as equal as can be, the longer ones first.

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 #include <numeric>
+#include <utility>
 
 #include "base/try.h"
+#include "base/units.h"
+#include "device/host.h"
 #include "models/vae/statistics.h"
 
 namespace danqing::vae {
@@ -57,13 +61,21 @@ Interval scaled(Interval latents, int shift) { return {latents.begin << shift, l
 /// What one run knows while it goes on.
 struct TiledRun::Call {
   const float* source;
-  float* target;
+  const std::function<float*()>& target;
   const std::function<bool()>& cancelled;
   const TileProgress& progress;
   Values x, kept;                  ///< the pictures at the last kept point
+  Values spare;                    ///< of a picture that is no longer needed: the next one of the same size takes it
   std::map<size_t, Values> norms;  ///< statistics of the norms (and attentions) so far, by layer
   double done = 0, all = 1;
 
+  Values take(size_t count) {
+    Values v = std::exchange(spare, {});
+    if (v.size() == count) return v;
+    v = Values();  // before the new one is there
+    v.resize(count);
+    return v;
+  }
   void advance(double work) {
     done += work;
     if (progress) progress(std::min(1.0, done / all));
@@ -91,9 +103,10 @@ std::vector<State::Entry> TiledRun::cache(size_t layer) const {
   return {{"keys", DType::f32, shape}, {"values", DType::f32, shape}};
 }
 
-std::vector<TiledRun::Group> TiledRun::groups(const Segment& s, int64_t latents) const {
+std::vector<TiledRun::Group> TiledRun::groups(const Pass& p, int64_t latents) const {
+  const Segment& s = p.segment;
   std::map<std::vector<int64_t>, Group> by_shape;
-  for (const Interval& i : cut_axis(latents, tile_)) {
+  for (const Interval& i : cut_axis(latents, p.tile)) {
     Way way = way_back(n_.chain, s.from, s.to, scaled(i, n_.chain.points[s.to].shift), latents, s.kept);
     Group& g = by_shape[way.shape()];
     if (g.ways.empty()) g.example = way;
@@ -122,8 +135,8 @@ Result<size_t> TiledRun::measure() {
       }
       continue;
     }
-    for (const Group& rows : groups(p.segment, h_))
-      for (const Group& columns : groups(p.segment, w_))
+    for (const Group& rows : groups(p, h_))
+      for (const Group& columns : groups(p, w_))
         most = std::max(most, Runner(build_tile(n_, p.segment, rows.example, columns.example)).measure());
   }
   return most;
@@ -135,12 +148,12 @@ size_t TiledRun::host_bytes() const {
     if (p.attention) continue;  // reads where the picture lies
     const Segment& s = p.segment;
     const Point &from = n_.chain.points[s.from], &to = n_.chain.points[s.to];
-    const int64_t side = tile_ << to.shift;
-    for (const Group& rows : groups(s, h_))
-      for (const Group& columns : groups(s, w_)) {
+    const int64_t tall = std::min(p.tile, h_) << to.shift, wide = std::min(p.tile, w_) << to.shift;
+    for (const Group& rows : groups(p, h_))
+      for (const Group& columns : groups(p, w_)) {
         size_t values = count(from.channels, rows.example.input.length(), columns.example.input.length());
         values += count(from.kept_channels, rows.example.kept_input.length(), columns.example.kept_input.length());
-        if (s.result) values += count(std::max(to.channels, to.kept_channels), side, side);
+        if (s.result) values += count(std::max(to.channels, to.kept_channels), tall, wide);
         most = std::max(most, values * sizeof(float));
       }
   }
@@ -158,18 +171,21 @@ Result<void> TiledRun::tiles(const Pass& p, Call& call) {
   const View<const float> kept = host(call.kept.data(), from.kept_channels);
   const auto room = [&](int64_t channels) { return count(channels, h_ << to.shift, w_ << to.shift); };
   Values new_x, new_kept;
-  if (s.result && !ends && !p.in_place) new_x.resize(room(to.channels));
+  if (s.result && !ends && !p.in_place)
+    new_x = call.take(room(to.channels));
+  else
+    call.spare = Values();  // not {}: that would keep its memory
   if (s.kept) new_kept.resize(room(to.kept_channels));
   const auto target = [&](float* data, int64_t channels) {
     return View<float>{data, channels, h_ << to.shift, w_ << to.shift, ends};
   };
-  const View<float> y = target(ends ? call.target : p.in_place ? call.kept.data() : new_x.data(), to.channels);
+  const View<float> y = target(ends ? call.target() : p.in_place ? call.kept.data() : new_x.data(), to.channels);
   const View<float> y_kept = target(new_kept.data(), to.kept_channels);
 
   Statistics statistics;
   Values tile;
-  for (const Group& rows : groups(s, h_))
-    for (const Group& columns : groups(s, w_)) {
+  for (const Group& rows : groups(p, h_))
+    for (const Group& columns : groups(p, w_)) {
       Runner runner(build_tile(n_, s, rows.example, columns.example));
       for (size_t i = s.from; i < s.to; ++i)
         if (n_.chain.layers[i].kind == Layer::Kind::norm) DQ_CHECK(runner.set(s.norm_input(i), call.norms.at(i)));
@@ -202,8 +218,7 @@ Result<void> TiledRun::tiles(const Pass& p, Call& call) {
   if (s.statistics) call.norms[s.to] = statistics.finish(n_.groups, kNormEps);
   if (!s.result || ends) return {};
   if (p.in_place) {
-    call.x = std::move(call.kept);
-    call.kept = {};
+    call.spare = std::exchange(call.x, std::exchange(call.kept, {}));
   } else if (to.kept_channels && !s.kept) {
     call.kept = std::move(call.x);
     call.x = std::move(new_x);
@@ -217,6 +232,7 @@ Result<void> TiledRun::tiles(const Pass& p, Call& call) {
 Result<void> TiledRun::attention(const Pass& p, Call& call) {
   const size_t layer = p.segment.from;
   const int64_t channels = n_.chain.layers[layer].in;
+  call.spare = Values();  // not {}: that would keep its memory
   DQ_TRY(const auto state, State::create(device_, cache(layer), "attention's keys and values"));
   Statistics statistics;
   for (const bool keys : {true, false}) {
@@ -251,10 +267,21 @@ Result<void> TiledRun::attention(const Pass& p, Call& call) {
   return {};
 }
 
-Result<void> TiledRun::run(const float* x, float* y, const std::function<bool()>& cancelled,
+Result<void> TiledRun::run(const float* x, const std::function<float*()>& y, const std::function<bool()>& cancelled,
                            const TileProgress& progress) {
-  Call call{x, y, cancelled, progress, {}, {}, {}, 0, schedule_.work()};
-  for (const Pass& p : schedule_.passes) DQ_CHECK(p.attention ? attention(p, call) : tiles(p, call));
+  const auto too_little = [this](const std::string& got) {
+    return fail(ErrorCode::does_not_fit,
+                "[vae] expected {} of host memory for the pictures between passes over the tiles, got {}",
+                format_bytes(host_bytes()), got);
+  };
+  const uint64_t available = host::memory().available;  // the system promises more than there is
+  if (available != 0 && host_bytes() > available) return too_little(format_bytes(available));
+  Call call{x, y, cancelled, progress, {}, {}, {}, {}, 0, schedule_.work()};
+  try {
+    for (const Pass& p : schedule_.passes) DQ_CHECK(p.attention ? attention(p, call) : tiles(p, call));
+  } catch (const std::bad_alloc&) {
+    return too_little("a refusal");
+  }
   return {};
 }
 

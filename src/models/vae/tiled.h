@@ -13,8 +13,10 @@ class TiledRun {
   /// One picture of h x w latents. The network must outlive the run.
   TiledRun(const Network& n, std::shared_ptr<Device> device, int64_t h, int64_t w, const Tiling& tiling);
 
-  /// x and the result: pictures [C, H, W] at the ends of the chain. Errors: does_not_fit, cancelled, device_lost.
-  Result<void> run(const float* x, float* y, const std::function<bool()>& cancelled, const TileProgress& progress);
+  /// Pictures [C, H, W] at the ends of the chain; `y` is asked for room when the last pass begins. Errors:
+  /// does_not_fit, cancelled, device_lost.
+  Result<void> run(const float* x, const std::function<float*()>& y, const std::function<bool()>& cancelled,
+                   const TileProgress& progress);
   /// The most that run() has on the device at one time; allocates nothing there.
   Result<size_t> measure();
   /// The most that run() has in host memory beside x and y: pictures between passes, and the tiles in hand.
@@ -29,7 +31,7 @@ class TiledRun {
     std::vector<Way> ways;
   };
   struct Call;
-  std::vector<Group> groups(const Segment& s, int64_t latents) const;
+  std::vector<Group> groups(const Pass& p, int64_t latents) const;
   Result<void> tiles(const Pass& p, Call& call);
   Result<void> attention(const Pass& p, Call& call);
   std::vector<State::Entry> cache(size_t layer) const;

@@ -91,20 +91,25 @@ struct Vae::Impl {
       DQ_CHECK(prepare({decode, static_cast<bool>(taps), h, w}));
     }
     const int shift = chain.points.back().shift;
-    Tensor out(Shape{batch, chain.points.back().channels, h << shift, w << shift});
-    const int64_t result = out.count() / batch;
+    Tensor out;
+    const Shape shape{batch, chain.points.back().channels, h << shift, w << shift};
+    const int64_t result = element_count(shape) / batch;
+    const auto room = [&](int64_t b) {  // not before it is needed: it is large, and so are the pictures on the way
+      if (out.data.empty()) out = Tensor(shape);
+      return out.data.data() + b * result;
+    };
     for (int64_t b = 0; b < batch; ++b) {
       const std::span<const float> from(x.data.data() + b * each, static_cast<size_t>(each));
       const auto share = [&](double done) { progress((static_cast<double>(b) + done) / static_cast<double>(batch)); };
       if (tiles) {
-        DQ_CHECK(run->run(from.data(), out.data.data() + b * result, cancelled,
-                          progress ? TileProgress(share) : TileProgress()));
+        DQ_CHECK(run->run(
+            from.data(), [&] { return room(b); }, cancelled, progress ? TileProgress(share) : TileProgress()));
         continue;
       }
       DQ_CHECK(runner->set("x", from));
       DQ_CHECK(runner->run(cancelled));
       DQ_TRY(const Tensor y, runner->read("y"));
-      std::copy(y.data.begin(), y.data.end(), out.data.begin() + b * result);
+      std::copy(y.data.begin(), y.data.end(), room(b));
       if (taps) DQ_CHECK(runner->send_taps(taps, batch > 1 ? fmt::format("{}.", b) : ""));
       if (progress) share(1);
     }

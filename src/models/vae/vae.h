@@ -45,7 +45,9 @@ NameMap name_map(const Config& c);
 /// How a decode or encode is cut to bound memory; the picture is the same within f32 rounding at any tile: group norms
 /// and attention see the whole picture, convolutions the true neighbours of a tile. See docs/memory.md.
 struct Tiling {
-  int64_t tile = 0;  ///< side of a tile in latents (decoder: of its input; encoder: of its output); 0: all at once
+  /// Side of a tile in latents (decoder: of its input; encoder: of its output); 0: all at once. It holds where pictures
+  /// are largest; where they are smaller, larger tiles of about as many values are taken.
+  int64_t tile = 0;
   /// Host memory for pictures that are kept between passes over the tiles; what does not fit is computed again. Where
   /// even the least that works does not fit, that much is taken.
   uint64_t host_memory = uint64_t{768} << 20;
