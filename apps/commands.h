@@ -18,5 +18,6 @@ void add_verify(CLI::App& app, Command& command);
 void add_bench(CLI::App& app, Command& command);
 void add_serve(CLI::App& app, Command& command);
 void add_convert(CLI::App& app, Command& command);
+void add_monitor(CLI::App& app, Command& command);
 
 }  // namespace danqing::app

@@ -62,6 +62,7 @@ constexpr const char* kFooter =
     "  danqing enhance \"a cat\"                             print the prompt that the enhancer makes of it\n"
     "  danqing inspect ERNIE-Image                         what a model directory or file holds\n"
     "  danqing serve                                       a web page and HTTP APIs at http://127.0.0.1:7860\n"
+    "  danqing monitor                                     temperature, load, memory and power of the cards\n"
     "Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 bad model or input file, 4 does not fit into memory,\n"
     "            5 device lost, 130 cancelled.  danqing COMMAND --help explains a command.";
 
@@ -87,6 +88,7 @@ int main(int argc, char** argv) {
     add_bench(app, command);
     add_serve(app, command);
     add_convert(app, command);
+    add_monitor(app, command);
     refuse_empty_numbers(app);
     for (CLI::App* c : app.get_subcommands({})) c->fallthrough();  // --verbose after the command too
     try {

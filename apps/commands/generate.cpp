@@ -19,6 +19,8 @@
 #include "common/plan_text.h"
 #include "common/progress.h"
 #include "common/tensor_dump.h"
+#include "device/pci.h"
+#include "monitor/sampler.h"
 
 namespace danqing::app {
 namespace {
@@ -189,7 +191,9 @@ Result<int> run(const Options& o) {
     if (written) finished.push_back(image_json(g, writer.paths().at(g.index)));
   };
   if (tensors) control.dump = tensors->sink();
+  monitor::EnergyMeter meter({}, o.json ? pci_address(engine->device().name) : "");
   auto result = engine->generate(request, control);
+  const auto energy = meter.stop();
   view.clear();
   if (!written) return std::move(written).error();
   if (!result) {
@@ -224,6 +228,10 @@ Result<int> run(const Options& o) {
            {"seconds", timing_json(*result)},
            {"memory", {{"device_peak", result->device_peak}, {"plan", plan_json(result->plan)}}},
            {"images", finished}};
+    if (energy)
+      j["energy"] = {{"joules", energy->joules},
+                     {"joules_per_picture", energy->joules / static_cast<double>(images)},
+                     {"source", energy->counted ? "counter" : "power"}};
     std::fputs((dump_json(j, 2) + "\n").c_str(), stdout);
   }
   return 0;

@@ -9,6 +9,7 @@
 
 #include "base/try.h"
 #include "base/units.h"
+#include "device/pci.h"
 #include "server/api/app.h"
 #include "server/ops/ecs_log.h"
 #include "server/ops/notify.h"
@@ -151,6 +152,7 @@ Result<int> serve(const Config& config) {
   limits.body_seconds = config.body_seconds;
   limits.write_seconds = config.write_seconds;
   limits.connections = config.max_connections;
+  app.monitor.reset({.root = config.sysfs_root, .nvml = {}}, pci_address(app.models->device().name));
   app.monitor.sample();
   DQ_TRY(app.http, HttpServer::start(config.host, static_cast<uint16_t>(config.port), limits,
                                      [&app](ExchangePtr e) { dispatch(app, e); }));

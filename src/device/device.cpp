@@ -23,6 +23,7 @@
 #include "device/kernels/onednn.h"
 #include "device/kernels/pool.h"
 #include "device/numa.h"
+#include "device/pci.h"
 
 namespace danqing {
 namespace {
@@ -115,6 +116,16 @@ std::vector<DeviceInfo> list_devices() {
   std::vector<DeviceInfo> infos;
   for (Known& k : known_devices()) infos.push_back(std::move(k.info));
   return infos;
+}
+
+std::string pci_address(std::string_view device_name) {
+  for (const Known& k : known_devices()) {
+    if (k.info.name != device_name || k.type == GGML_BACKEND_DEVICE_TYPE_CPU) continue;
+    ggml_backend_dev_props props{};
+    ggml_backend_dev_get_props(k.handle, &props);
+    return props.device_id ? props.device_id : "";
+  }
+  return "";
 }
 
 std::string ggml_version_text() { return ggml_version(); }

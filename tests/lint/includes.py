@@ -14,6 +14,7 @@ BELOW = {
     "sampling": {"base"},
     "image": {"base", "sampling"},
     "device": {"base", "checkpoint"},
+    "monitor": {"base", "checkpoint", "device"},
     "nn": {"base", "checkpoint", "device"},
     "models": {"base", "checkpoint", "device", "nn"},
     "memory": {"base", "checkpoint", "device", "nn", "models"},

@@ -13,7 +13,7 @@ const words = {
     queuedAt: (n) => `waiting, number ${n}`, left: (s) => `about ${s} left`, step: (a, b) => `step ${a} of ${b}`,
     load: "loading the model", enhancing: "writing the prompt", encode_text: "reading the prompt", denoise: "drawing", decode: "finishing",
     running: "starting", done: "Done", failed: "Failed", cancelled: "Cancelled", end: (n) => `${n} pictures`, noSettings: "That picture holds no settings.",
-    notes: "Notes", temperature: "Temperature °C", load_: "Card load %", memory: "Card memory GiB", host: "Host memory GiB", cpu: "CPU load %", process: "Server memory GiB",
+    notes: "Notes", temperature: "Temperature °C", load_: "Card load %", memory: "Card memory GiB", power: "Power W", host: "Host memory GiB", cpu: "CPU load %", process: "Server memory GiB",
     confirmDelete: "Delete this picture?", snapped: (w, h) => `Size set to ${w}x${h}.`, created: "Created", open: "Open picture",
   },
   zh: {
@@ -29,7 +29,7 @@ const words = {
     queuedAt: (n) => `排队第 ${n} 位`, left: (s) => `约剩 ${s}`, step: (a, b) => `第 ${a} / ${b} 步`,
     load: "加载模型", enhancing: "扩写提示词", encode_text: "理解提示词", denoise: "绘制中", decode: "收尾",
     running: "开始", done: "完成", failed: "失败", cancelled: "已取消", end: (n) => `共 ${n} 张`, noSettings: "这张图片没有设置信息。",
-    notes: "说明", temperature: "温度 °C", load_: "显卡负载 %", memory: "显存 GiB", host: "内存 GiB", cpu: "CPU 负载 %", process: "服务内存 GiB",
+    notes: "说明", temperature: "温度 °C", load_: "显卡负载 %", memory: "显存 GiB", power: "功率 W", host: "内存 GiB", cpu: "CPU 负载 %", process: "服务内存 GiB",
     confirmDelete: "删除这张图片？", snapped: (w, h) => `尺寸已调整为 ${w}x${h}。`, created: "时间", open: "打开图片",
   },
 };

@@ -224,14 +224,19 @@ void png_info(App&, const ExchangePtr& e) {
 }
 
 void memory(App& app, const ExchangePtr& e) {
-  const Sample s = app.monitor.last();
+  const monitor::HostReading host = app.monitor.last().host;
+  const monitor::CardReading own = app.monitor.card();
   const DeviceStatus d = app.models->device();
-  const double total = s.memory_total >= 0 ? s.memory_total : static_cast<double>(d.memory_total);
-  const double used = s.memory_used >= 0 ? s.memory_used : static_cast<double>(d.allocated);
-  const Json card{{"free", total - used}, {"used", used}, {"total", total}};
+  const auto memory_json = [](uint64_t used, uint64_t total) {
+    used = std::min(used, total);
+    return Json{{"free", total - used}, {"used", used}, {"total", total}};
+  };
+  const uint64_t total = host.memory_total.value_or(0), free = host.memory_available.value_or(0);
   e->respond(json_response(
-      {{"ram", {{"free", s.host_total - s.host_used}, {"used", s.host_used}, {"total", s.host_total}}},
-       {"cuda", {{"system", card}, {"active", {{"current", d.allocated}, {"peak", d.peak_allocated}}}}}}));
+      {{"ram", memory_json(total - std::min(free, total), total)},
+       {"cuda",
+        {{"system", memory_json(own.vram_used.value_or(d.allocated), own.vram_total.value_or(d.memory_total))},
+         {"active", {{"current", d.allocated}, {"peak", d.peak_allocated}}}}}}));
 }
 
 }  // namespace

@@ -125,6 +125,10 @@ Json job_json(App& app, const JobView& v) {
   for (const Picture& p : v.pictures) j["images"].push_back(picture_json(app, p));
   j["error"] = r.error_code.empty() ? Json() : Json{{"code", r.error_code}, {"message", r.error_message}};
   j["seconds"] = r.timing.is_object() && !r.timing.empty() ? r.timing : Json();
+  if (j["seconds"].contains("energy")) {
+    j["energy"] = j["seconds"]["energy"];
+    j["seconds"].erase("energy");
+  }
   return j;
 }
 

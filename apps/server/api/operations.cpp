@@ -18,7 +18,7 @@ void ready(App& app, const ExchangePtr& e) {
 }
 
 void metrics(App& app, const ExchangePtr& e) {
-  const Sample s = app.monitor.last();
+  const monitor::Snapshot s = app.monitor.last();
   const DeviceStatus d = app.models->device();
   Metrics::Now n;
   n.queued = static_cast<double>(app.jobs->queued());
@@ -32,11 +32,9 @@ void metrics(App& app, const ExchangePtr& e) {
   n.device_allocated = static_cast<double>(d.allocated);
   n.device_peak = static_cast<double>(d.peak_allocated);
   n.device_total = static_cast<double>(d.memory_total);
-  n.host_memory = s.process;
-  n.temperature = s.temperature;
-  n.load = s.load;
+  n.host_memory = static_cast<double>(s.host.process_resident.value_or(0));
   n.picture_bytes = static_cast<double>(app.store->picture_bytes());
-  e->respond({200, "text/plain; version=0.0.4; charset=utf-8", app.metrics.text(n), {}});
+  e->respond({200, "text/plain; version=0.0.4; charset=utf-8", app.metrics.text(n) + monitor_metrics(s), {}});
 }
 
 void system_state(App& app, const ExchangePtr& e) {

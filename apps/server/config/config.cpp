@@ -173,6 +173,9 @@ std::vector<Option> make_options() {
       boolean("preload", &C::preload, "Load the first model before the first job"),
       text("log_format", &C::log_format, "json (ECS field names) or text", {"json", "text"}),
       text("log_level", &C::log_level, "debug, info, warning or error", {"debug", "info", "warning", "error"}),
+      text("energy_card", &C::energy_card,
+           "Card whose energy is charged to jobs: auto (the device), none, or an id or PCI address of danqing monitor"),
+      text("sysfs_root", &C::sysfs_root, "Read the cards' state from DIR/sys and DIR/proc"),
       boolean("log_prompts", &C::log_prompts, "Prompts may appear in the log"),
   };
 }

@@ -41,6 +41,7 @@ struct Config {
   bool preload = true;
   std::string log_format = "json", log_level = "info";
   bool log_prompts = false;
+  std::string energy_card = "auto", sysfs_root = "/";
 };
 
 /// One way to set one field.

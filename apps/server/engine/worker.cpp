@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/try.h"
+#include "device/pci.h"
+#include "monitor/sampler.h"
 #include "server/ops/ecs_log.h"
 
 namespace danqing::server {
@@ -48,6 +50,14 @@ Json timing_json(const GenerateResult& r) {
           {"num_inference_steps", r.num_inference_steps}};
 }
 
+/// The card's energy, shared by the pictures of the run.
+void add_energy(Json& timing, const std::optional<monitor::EnergyMeter::Result>& energy, int images, int of_job) {
+  if (!energy || images <= 0) return;
+  const double each = energy->joules / images;
+  timing["energy"] = {
+      {"joules", each * of_job}, {"joules_per_picture", each}, {"source", energy->counted ? "counter" : "power"}};
+}
+
 }  // namespace
 
 Worker::Worker(const Config& config, Models& models, Jobs& jobs, Enhancer& enhancer)
@@ -69,6 +79,11 @@ std::string Worker::trouble() const {
 void Worker::set_trouble(const std::string& text) {
   const std::lock_guard lock(mutex_);
   trouble_ = text;
+}
+
+std::string Worker::energy_card() const {
+  if (config_.energy_card == "none") return "";
+  return config_.energy_card == "auto" ? pci_address(models_.device().name) : config_.energy_card;
 }
 
 void Worker::warm_up() {
@@ -149,12 +164,16 @@ void Worker::draw(const std::vector<LivePtr>& batch, Engine& engine) {
       if (job->preview_listeners > 0 && !job->out) jobs_.preview(job, n, step, image);
     };
   }
+  monitor::EnergyMeter meter({.root = config_.sysfs_root, .nvml = {}}, energy_card());
   const auto result = engine.generate(request, control);
+  const auto energy = meter.stop();
   if (result) {
     set_trouble("");
     for (const LivePtr& j : batch) {
       for (const std::string& n : result->notes) jobs_.note(j, n);
-      jobs_.finish(j, {}, timing_json(*result));
+      Json timing = timing_json(*result);
+      add_energy(timing, energy, images, j->images);
+      jobs_.finish(j, {}, timing);
     }
     return;
   }

@@ -25,6 +25,7 @@ class Worker {
   void warm_up();
   void run(const std::vector<LivePtr>& batch);
   void draw(const std::vector<LivePtr>& batch, Engine& engine);
+  std::string energy_card() const;
   void set_trouble(const std::string& text);
   const Config& config_;
   Models& models_;

@@ -67,8 +67,6 @@ std::string Metrics::text(const Now& n) {
   i.gauge("danqing_device_memory_predicted_bytes", "Weights of the loaded models", n.predicted);
   i.gauge("danqing_process_resident_bytes", "Host memory of the process", n.host_memory);
   i.gauge("danqing_store_picture_bytes", "Pictures on disk", n.picture_bytes);
-  if (n.temperature >= 0) i.gauge("danqing_device_temperature_celsius", "Temperature of the card", n.temperature);
-  if (n.load >= 0) i.gauge("danqing_device_load_ratio", "Load of the card, 0 to 1", n.load);
   return TextSerializer().Serialize(i.registry.Collect());
 }
 

@@ -19,7 +19,7 @@ class Metrics {
   /// Values that are read when somebody asks.
   struct Now {
     double queued = 0, running = 0, connections = 0, loaded_models = 0, device_allocated = 0, device_peak = 0,
-           device_total = 0, predicted = 0, host_memory = 0, temperature = -1, load = -1, picture_bytes = 0;
+           device_total = 0, predicted = 0, host_memory = 0, picture_bytes = 0;
   };
   std::string text(const Now& now);
 

@@ -1,103 +1,84 @@
 #include "server/ops/monitor.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
-#include "server/jobs/job.h"
+#include <algorithm>
 
 namespace danqing::server {
 namespace {
 
-namespace fs = std::filesystem;
 constexpr size_t kSamples = 1800;
 
-double read_number(const fs::path& path) {
-  std::ifstream f(path);
-  double v = -1;
-  return f >> v ? v : -1;
+template <class T>
+Json known(const std::optional<T>& v) {
+  return v ? Json(*v) : Json();
 }
 
-void read_card(Sample& s) {
-  std::error_code ec;
-  for (const auto& card : fs::directory_iterator("/sys/class/drm", ec)) {
-    const std::string name = card.path().filename();
-    if (name.rfind("card", 0) != 0 || name.find('-') != std::string::npos) continue;
-    const fs::path device = card.path() / "device";
-    const double busy = read_number(device / "gpu_busy_percent");
-    if (busy < 0) continue;
-    s.load = busy / 100;
-    s.memory_used = read_number(device / "mem_info_vram_used");
-    s.memory_total = read_number(device / "mem_info_vram_total");
-    for (const auto& hwmon : fs::directory_iterator(device / "hwmon", ec))
-      if (const double t = read_number(hwmon.path() / "temp1_input"); t >= 0) s.temperature = t / 1000;
-    return;
-  }
-}
-
-void read_host(Sample& s) {
-  std::ifstream f("/proc/meminfo");
-  std::string key;
-  double value = 0;
-  std::string line;
-  double available = 0;
-  while (std::getline(f, line)) {
-    std::istringstream in(line);
-    in >> key >> value;
-    if (key == "MemTotal:") s.host_total = value * 1024;
-    if (key == "MemAvailable:") available = value * 1024;
-  }
-  s.host_used = s.host_total - available;
-  std::ifstream statm("/proc/self/statm");
-  double size = 0, resident = 0;
-  if (statm >> size >> resident) s.process = resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+/// The few numbers that a chart of every card needs; the whole reading is in /metrics and `danqing monitor`.
+Json card_json(const monitor::CardReading& c) {
+  return {{"id", c.id},
+          {"name", c.name},
+          {"temperature", known(c.junction_celsius ? c.junction_celsius : c.edge_celsius)},
+          {"load", known(c.load)},
+          {"memory_used", known(c.vram_used)},
+          {"memory_total", known(c.vram_total)},
+          {"power", known(c.power_watts)},
+          {"throttled", known(c.throttled)}};
 }
 
 }  // namespace
 
-void Monitor::sample() {
-  Sample s;
-  s.time = now_seconds();
-  read_card(s);
-  read_host(s);
-  std::ifstream stat("/proc/stat");
-  std::string cpu;
-  double v = 0, total = 0, idle = 0;
-  stat >> cpu;
-  for (int i = 0; i < 8 && stat >> v; ++i) {
-    total += v;
-    if (i == 3 || i == 4) idle += v;
-  }
+void Monitor::reset(monitor::Options options, std::string device) {
   const std::lock_guard lock(mutex_);
-  if (cpu_total_ > 0 && total > cpu_total_) s.cpu_load = (total - idle - cpu_busy_) / (total - cpu_total_);
-  cpu_busy_ = total - idle;
-  cpu_total_ = total;
-  samples_.push_back(s);
+  sampler_ = monitor::Sampler(std::move(options));
+  device_ = std::move(device);
+  samples_.clear();
+}
+
+void Monitor::sample() {
+  const std::lock_guard lock(mutex_);
+  samples_.push_back(sampler_.sample());
   if (samples_.size() > kSamples) samples_.pop_front();
 }
 
-Sample Monitor::last() const {
+monitor::Snapshot Monitor::last() const {
   const std::lock_guard lock(mutex_);
-  return samples_.empty() ? Sample{} : samples_.back();
+  return samples_.empty() ? monitor::Snapshot{} : samples_.back();
+}
+
+monitor::CardReading Monitor::card() const {
+  const std::lock_guard lock(mutex_);
+  const monitor::CardReading* own = samples_.empty() ? nullptr : own_card(samples_.back());
+  return own ? *own : monitor::CardReading{};
+}
+
+const monitor::CardReading* Monitor::own_card(const monitor::Snapshot& s) const {
+  for (const auto& c : s.cards)
+    if (!device_.empty() && c.pci == device_) return &c;
+  return s.cards.empty() ? nullptr : &s.cards.front();
 }
 
 Json Monitor::series(double since) const {
-  const auto known = [](double v) { return v < 0 ? Json() : Json(v); };
   Json out = Json::array();
   const std::lock_guard lock(mutex_);
-  for (const Sample& s : samples_)
-    if (s.time > since)
-      out.push_back({{"time", s.time},
-                     {"temperature", known(s.temperature)},
-                     {"load", known(s.load)},
-                     {"memory_used", known(s.memory_used)},
-                     {"memory_total", known(s.memory_total)},
-                     {"host_used", s.host_used},
-                     {"host_total", s.host_total},
-                     {"process", s.process},
-                     {"cpu_load", known(s.cpu_load)}});
+  for (const monitor::Snapshot& s : samples_) {
+    if (s.time <= since) continue;
+    static const monitor::CardReading none;
+    const monitor::CardReading* own = own_card(s);
+    const monitor::CardReading& c = own ? *own : none;
+    const uint64_t total = s.host.memory_total.value_or(0);
+    Json j{{"time", s.time},
+           {"temperature", known(c.junction_celsius ? c.junction_celsius : c.edge_celsius)},
+           {"load", known(c.load)},
+           {"memory_used", known(c.vram_used)},
+           {"memory_total", known(c.vram_total)},
+           {"power", known(c.power_watts)},
+           {"host_used", total - std::min(total, s.host.memory_available.value_or(total))},
+           {"host_total", total},
+           {"process", s.host.process_resident.value_or(0)},
+           {"cpu_load", known(s.host.cpu_load)},
+           {"cards", Json::array()}};
+    for (const auto& card : s.cards) j["cards"].push_back(card_json(card));
+    out.push_back(std::move(j));
+  }
   return out;
 }
 
