@@ -19,5 +19,6 @@ void add_bench(CLI::App& app, Command& command);
 void add_serve(CLI::App& app, Command& command);
 void add_convert(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
+void add_doctor(CLI::App& app, Command& command);
 
 }  // namespace danqing::app

@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "common/streams.h"
 #include "common/version_text.h"
+#include "doctor/explain.h"
 
 namespace {
 
@@ -18,6 +19,9 @@ int report(const danqing::Error& e) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
       c = ' ';  // one line, and no escape codes from a prompt or file
   std::fprintf(stderr, "danqing: %s\n", line.c_str());
+  const auto language = danqing::doctor::parse_language("");
+  const std::string cause = danqing::doctor::likely_cause(e, language ? *language : danqing::doctor::Language::english);
+  if (!cause.empty()) std::fprintf(stderr, "danqing: %s\n", cause.c_str());
   return exit_code(e.code);
 }
 
@@ -31,7 +35,8 @@ int finish(int code) {
 /// An option with an empty value comes from a variable that was not set; taking it for "default" would hide that.
 /// Prompts may be empty.
 std::optional<danqing::Error> empty_value(const CLI::App& app) {
-  for (const CLI::App* command : app.get_subcommands())
+  for (const CLI::App* command : app.get_subcommands()) {
+    if (auto inner = empty_value(*command)) return inner;
     for (const CLI::Option* option : command->get_options()) {
       const std::string name = option->get_name();
       if (name == "prompt" || name == "--negative") continue;
@@ -39,6 +44,7 @@ std::optional<danqing::Error> empty_value(const CLI::App& app) {
         if (value.empty())
           return danqing::Error{danqing::ErrorCode::usage, "[usage] " + name + ": expected a value, got an empty word"};
     }
+  }
   return {};
 }
 
@@ -46,11 +52,13 @@ std::optional<danqing::Error> empty_value(const CLI::App& app) {
 void refuse_empty_numbers(CLI::App& app) {
   CLI::Validator number = CLI::Number;
   number.description("");
-  for (CLI::App* command : app.get_subcommands({}))
+  for (CLI::App* command : app.get_subcommands({})) {
+    refuse_empty_numbers(*command);
     for (CLI::Option* option : command->get_options()) {
       const std::string type = option->get_type_name();
       if (type.compare(0, 3, "INT") == 0 || type.compare(0, 5, "FLOAT") == 0) option->check(number);
     }
+  }
 }
 
 constexpr const char* kFooter =
@@ -63,6 +71,7 @@ constexpr const char* kFooter =
     "  danqing inspect ERNIE-Image                         what a model directory or file holds\n"
     "  danqing serve                                       a web page and HTTP APIs at http://127.0.0.1:7860\n"
     "  danqing monitor                                     temperature, load, memory and power of the cards\n"
+    "  danqing doctor                                      drivers, rights, devices; what an error message means\n"
     "Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 bad model or input file, 4 does not fit into memory,\n"
     "            5 device lost, 130 cancelled.  danqing COMMAND --help explains a command.";
 
@@ -89,6 +98,7 @@ int main(int argc, char** argv) {
     add_serve(app, command);
     add_convert(app, command);
     add_monitor(app, command);
+    add_doctor(app, command);
     refuse_empty_numbers(app);
     for (CLI::App* c : app.get_subcommands({})) c->fallthrough();  // --verbose after the command too
     try {

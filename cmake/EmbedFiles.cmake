@@ -17,3 +17,19 @@ function(danqing_embed out root files)
     set_source_files_properties(${out} PROPERTIES OBJECT_DEPENDS "${depends}")
   endif()
 endfunction()
+
+# danqing_embed_text(OUT FILE NAMESPACE FUNCTION): a C++ file with NAMESPACE::FUNCTION(), which gives the bytes of FILE.
+function(danqing_embed_text out file namespace function)
+  file(CONFIGURE OUTPUT ${out} CONTENT "#include <string_view>
+
+__asm__(\".pushsection .rodata\\nembedded_${function}:\\n.incbin \\\"${file}\\\"\\nembedded_${function}_end:\\n.byte 0\\n.popsection\\n\");
+extern \"C\" const char embedded_${function}[] __attribute__((visibility(\"hidden\"))), embedded_${function}_end[] __attribute__((visibility(\"hidden\")));
+
+namespace ${namespace} {
+std::string_view ${function}() {
+  return {embedded_${function}, static_cast<size_t>(embedded_${function}_end - embedded_${function})};
+}
+}  // namespace ${namespace}
+" @ONLY)
+  set_source_files_properties(${out} PROPERTIES OBJECT_DEPENDS ${file})
+endfunction()

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "base/try.h"
+#include "doctor/explain.h"
 #include "server/jobs/trace.h"
 
 namespace danqing::server {
@@ -329,7 +330,8 @@ void Jobs::finish(const LivePtr& job, const std::optional<Error>& error, const J
                        : error->code == ErrorCode::device_lost ? "device_lost"
                        : error->code == ErrorCode::usage       ? "invalid_value"
                                                                : "failed";
-    close(job, Status::failed, code, error->message, timing);
+    const std::string cause = doctor::likely_cause(*error);
+    close(job, Status::failed, code, cause.empty() ? error->message : error->message + "; " + cause, timing);
   });
 }
 
