@@ -234,9 +234,15 @@ void add_bench(CLI::App& app, Command& command) {
       "  danqing bench -m ERNIE-Image --stage denoiser --size 1024x1024 --dtype bf16\n"
       "  danqing bench --config ernie-8b --layers 2 --size 512x512  true shapes with made-up weights\n"
       "  danqing bench --config z-image-6b --layers 2 --stage denoiser\n"
+      "  danqing bench bandwidth -m ERNIE-Image                     memory, card and disk: what streaming can reach\n"
       "GFLOP/s count two operations for each multiply-add of matrices, convolutions and attention.");
   add_model_options(*c, o->model);
-  c->callback([o, &command] { command = [o] { return run(*o); }; });
+  c->require_subcommand(0, 1);
+  add_bandwidth(*c, command);
+  // The callback of a command comes after that of its subcommand.
+  c->callback([o, c, &command] {
+    if (c->get_subcommands().empty()) command = [o] { return run(*o); };
+  });
 }
 
 }  // namespace danqing::app
