@@ -39,9 +39,10 @@ def random_model(make, dtype):
     return model
 
 
-def timed(run, reps):
+def timed(run, reps, warm_up=True):
     """Warm-up, then `reps` times."""
-    run()
+    if warm_up:
+        run()
     seconds = []
     for _ in range(reps):
         start = time.perf_counter()
@@ -76,7 +77,7 @@ def denoiser(a):
     def run():
         model(hidden_states=latents, timestep=step, text_bth=text, text_lens=lengths, return_dict=False)
 
-    return counted(run, timed(run, a.reps), a.count)
+    return counted(run, timed(run, a.reps, a.warm_up), a.count)
 
 
 def text(a):
@@ -89,7 +90,7 @@ def text(a):
     def run():
         model(input_ids=ids, output_hidden_states=True, use_cache=False)
 
-    return counted(run, timed(run, a.reps), a.count)
+    return counted(run, timed(run, a.reps, a.warm_up), a.count)
 
 
 def enhancer(a):
@@ -105,7 +106,7 @@ def enhancer(a):
         for i in range(a.new_tokens):
             model(input_ids=torch.tensor([[(i * 31 + 5) % 131072]]), past_key_values=cache, use_cache=True)
 
-    result = counted(run, timed(run, a.reps), a.count)
+    result = counted(run, timed(run, a.reps, a.warm_up), a.count)
     result["tokens_per_second"] = a.new_tokens / result["seconds"]
     return result
 
@@ -122,7 +123,7 @@ def vae(a):
     def run():
         model.decode(z, return_dict=False)
 
-    return counted(run, timed(run, a.reps), a.count)
+    return counted(run, timed(run, a.reps, a.warm_up), a.count)
 
 
 def mini(a):
@@ -142,7 +143,7 @@ def mini(a):
 
     run()
     first = time.time()  # the driver knows when it started this process
-    return {**timed(run, a.reps), "first_picture_at": first}
+    return {**timed(run, a.reps, a.warm_up), "first_picture_at": first}
 
 
 def load(a):
@@ -154,7 +155,7 @@ def load(a):
         for p in model.parameters():
             p.data.view(torch.int16 if a.dtype == torch.bfloat16 else torch.int32).flatten()[::32].sum()
 
-    return timed(run, a.reps)
+    return timed(run, a.reps, a.warm_up)
 
 
 def save(a):
@@ -181,6 +182,7 @@ def main():
     p.add_argument("--model")
     p.add_argument("--out")
     p.add_argument("--count", action="store_true")
+    p.add_argument("--no-warm-up", dest="warm_up", action="store_false")
     a = p.parse_args()
     a.dtype = torch.float32 if a.dtype == "f32" else torch.bfloat16
     torch.set_num_threads(a.threads)

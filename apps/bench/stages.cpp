@@ -76,7 +76,7 @@ class Bench {
            timed_load("text_encoder", [&] { return load_text_encoder(device_, f, components_.policy(f)); }));
     const auto ids = token_ids(o_.encoder_tokens, encoder->config().vocab_size);
     DQ_TRY(Measurement m,
-           measure("text", fmt::format("{} tokens", ids.size()), o_.repetitions, true, [&]() -> Result<void> {
+           measure("text", fmt::format("{} tokens", ids.size()), o_.repetitions, o_.warm_up, [&]() -> Result<void> {
              DQ_TRY([[maybe_unused]] const Tensor t, encoder->encode(ids));
              return {};
            }));
@@ -91,8 +91,8 @@ class Bench {
   Result<void> enhancer(const ComponentFiles& f) {
     DQ_TRY(auto model, timed_load("pe", [&] { return mistral3::CausalLM::load(device_, f, components_.policy(f)); }));
     const auto prompt = token_ids(o_.enhancer_prompt, model->config().vocab_size);
-    DQ_TRY(Measurement p, measure("enhancer", fmt::format("prompt of {} tokens", prompt.size()), o_.repetitions, true,
-                                  [&]() -> Result<void> {
+    DQ_TRY(Measurement p, measure("enhancer", fmt::format("prompt of {} tokens", prompt.size()), o_.repetitions,
+                                  o_.warm_up, [&]() -> Result<void> {
                                     DQ_CHECK(model->reset(o_.enhancer_prompt + o_.new_tokens * (o_.repetitions + 1)));
                                     DQ_TRY([[maybe_unused]] const std::vector<float> logits,
                                            model->append(prompt, cancelled_));
@@ -125,7 +125,7 @@ class Bench {
     DQ_TRY(Measurement m, measure("denoiser",
                                   fmt::format("one pass {}x{}, batch {}, {} text tokens, {} layers", o_.width,
                                               o_.height, o_.batch, o_.text_tokens, layers),
-                                  o_.repetitions, true, run));
+                                  o_.repetitions, o_.warm_up, run));
     m.flops = flops;
     m.weight_bytes = weight_bytes;
     m.compute_bytes = compute_bytes;
@@ -181,7 +181,7 @@ class Bench {
       what += fmt::format(", tiles of {}, {} kept, {:.2f}x the work", tiling.tile, format_bytes(tiling.host_memory),
                           repeated);
     }
-    DQ_TRY(Measurement m, measure("vae", what, o_.repetitions, o_.repetitions > 1, [&]() -> Result<void> {
+    DQ_TRY(Measurement m, measure("vae", what, o_.repetitions, o_.warm_up, [&]() -> Result<void> {
              DQ_TRY([[maybe_unused]] const Tensor out, model->decode(z, tiling, {}, cancelled_));
              return {};
            }));

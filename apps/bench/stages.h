@@ -17,6 +17,7 @@ struct BenchOptions {
   int text_tokens = 64, encoder_tokens = 256, enhancer_prompt = 64, new_tokens = 32;
   int batch = 1, repetitions = 3;
   vae::Tiling vae_tiling;
+  bool warm_up = true;           ///< a run that does not count comes first
   std::set<std::string> stages;  ///< empty = all
   bool wants(const std::string& s) const { return stages.empty() || stages.count(s) > 0; }
 };

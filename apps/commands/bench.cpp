@@ -199,6 +199,7 @@ void add_bench(CLI::App& app, Command& command) {
       "files");
   c->add_option("--layers", o->layers, "With --config: this many layers instead of all")->check(CLI::Range(1, 1000));
   c->add_option("--size", o->size, "Picture size (default: 128x128 for a model, 512x512 with --config)");
+  c->add_flag("--no-warm-up{false}", o->bench.warm_up, "Count the first run too");
   c->add_option("--stage", o->stages, "Only these: text, enhancer, denoiser, vae, pipeline, load, accuracy")
       ->check(CLI::IsMember({"text", "enhancer", "denoiser", "vae", "pipeline", "load", "accuracy"}));
   c->add_option("--weights", o->weights, "Keep matrices in this dtype, e.g. q8_0 (default: by --dtype)");
