@@ -6,8 +6,8 @@ namespace danqing {
 /// Which code multiplies: ours, or plain ggml's (the reference in tests, the baseline in benchmarks).
 enum class CpuKernels { danqing, ggml };
 
-/// In which numbers weights of less than 24 bits are multiplied (f32 weights always in f32). Attention, norms and
-/// convolutions are f32 in all of them.
+/// In which numbers weights of less than 24 bits are multiplied (f32 weights always in f32). Norms and convolutions are
+/// f32 in all of them, attention too but in i16 and i8, where its products go in 12 bits.
 enum class CpuPrecision {
   automatic,  ///< bf16 where the processor has matrix units for it (AMX); else i16 or f32, whichever it is faster at
               ///< (measured once). None loses anything against bf16

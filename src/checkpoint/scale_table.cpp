@@ -28,6 +28,11 @@ Result<std::vector<float>> floats(const TensorSource& source, const TensorInfo& 
 
 }  // namespace
 
+size_t scale_index(const TensorScale& scale, int64_t row, int64_t column, int64_t grid_columns) {
+  return scale.layout == Layout::tiles ? tiled_index(row, column, (grid_columns + 3) / 4)
+                                       : static_cast<size_t>(row / scale.block_rows * grid_columns + column);
+}
+
 Result<ScaleTable> ScaleTable::read(const TensorSource& source, const TensorInfo& tensor) {
   ScaleTable table;
   if (!tensor.scale) return table;

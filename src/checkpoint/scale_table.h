@@ -14,11 +14,17 @@ class ScaleTable {
   /// Multiplies values `first` and on of the tensor (row-major, as stored), in f32, rounding once for each factor pair.
   /// Any number of threads.
   void multiply(int64_t first, std::span<float> values) const;
+  /// Of layouts tensor and rows: one factor, or one a row.
+  std::span<const float> by_row() const { return factors_; }
 
  private:
   std::vector<float> factors_;  ///< one, one a row, or a row-major grid; the global factor already in it
   int64_t columns_ = 1;         ///< values in a row
   int64_t block_rows_ = 1, block_columns_ = 1, grid_columns_ = 1;
 };
+
+/// Where the scale of block (row, column) of a matrix lies among the stored ones, for layouts grid and tiles;
+/// `grid_columns` blocks in a row.
+size_t scale_index(const TensorScale& scale, int64_t row, int64_t column, int64_t grid_columns);
 
 }  // namespace danqing

@@ -11,7 +11,8 @@ namespace danqing {
 
 /// How a weight is used; decides in which dtype it may be kept on a device.
 enum class WeightUse {
-  matrix,  ///< [out, in] of a linear layer or an embedding table: any dtype that the device multiplies with
+  matrix,  ///< [out, in] of a linear layer: any dtype that the device multiplies with
+  table,   ///< an embedding table, perhaps a linear layer too: any dtype of ggml's
   vector,  ///< norms, biases, statistics: always f32 on the device
   kernel,  ///< [out, in, kh, kw] of a convolution
 };

@@ -7,6 +7,7 @@
 #include "base/float_bits.h"
 #include "base/try.h"
 #include "checkpoint/tensor_source.h"
+#include "device/kernels/rows.h"
 
 namespace danqing {
 namespace {
@@ -34,10 +35,9 @@ Result<void> dequantize(DType dtype, std::span<const std::byte> stored, std::spa
   if (stored.size() != static_cast<size_t>(blocks) * traits(dtype).block_bytes)
     return bad_input("[dtype] expected {} bytes of {}, got {}", blocks * traits(dtype).block_bytes, name(dtype),
                      stored.size());
-  const ggml_type_traits* t = ggml_get_type_traits(static_cast<ggml_type>(traits(dtype).ggml_type));
-  if (!t->to_float)
+  if (!kernels::expands(dtype))
     return bad_input("[dtype] expected a type that ggml {} decodes, got {}", ggml_version(), name(dtype));
-  if (!out.empty()) t->to_float(stored.data(), out.data(), static_cast<int64_t>(out.size()));
+  if (!out.empty()) kernels::expand(dtype, stored.data(), static_cast<int64_t>(out.size()), out.data());
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Stored values of any dtype to f32, the quantised ones through ggml's own tables; and f32 to any dtype.
+// Stored values of any dtype to f32, checked (kernels/rows.h does blocks); and f32 to any dtype, blocks by ggml.
 #pragma once
 #include <span>
 

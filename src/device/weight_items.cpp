@@ -4,6 +4,7 @@
 
 #include "base/try.h"
 #include "device/convert.h"
+#include "device/fp4_blocks.h"
 #include "device/pages.h"
 #include "device/placement.h"
 
@@ -15,8 +16,20 @@ constexpr size_t kOverlap = size_t{64} << 10;  ///< more than any system's pages
 /// ggml wants the buffer aligned, not each tensor in it; its kernels load unaligned vectors but aligned elements.
 bool can_map(const Device& device, std::span<const std::byte> stored, const ggml_tensor* t) {
   if (!device.is_cpu() || stored.size() != ggml_nbytes(t)) return false;
-  const size_t element = t->type == GGML_TYPE_F32 ? 4 : 2;
+  const size_t element = t->type == GGML_TYPE_F32 ? 4 : t->type == GGML_TYPE_I8 ? 1 : 2;
   return reinterpret_cast<uintptr_t>(stored.data()) % element == 0;
+}
+
+/// What ggml is told: for a dtype that it does not know, bytes.
+ggml_type tensor_type(DType kept) {
+  const int type = traits(kept).ggml_type;
+  return type < 0 || kept == DType::i8 ? GGML_TYPE_I8 : static_cast<ggml_type>(type);
+}
+
+/// The kept values lie in the file as they are, whatever lies beside them.
+bool as_stored(const WeightItem& item) {
+  return item.kept == item.stored->dtype && item.stored->interleaved_head == 0 &&
+         (!item.stored->scale || (item.matrix && item.matrix->scaled));
 }
 
 }  // namespace
@@ -29,16 +42,29 @@ Result<WeightItem> describe(const Device& device, ggml_context* ctx, const Tenso
   item.name = b.spec.name;
   item.group = b.spec.group;
   item.stored = &stored;
-  // Scales are multiplied in, which makes plain values of whatever is stored.
-  DQ_TRY(item.kept, kept_dtype(device, b.spec, stored.scale ? DType::bf16 : stored.dtype, policy));
-  DQ_TRY(item.tensor, new_tensor(ctx, static_cast<ggml_type>(traits(item.kept).ggml_type), b.spec.shape, b.spec.name));
+  const auto direct = policy.matrix ? std::nullopt : direct_dtype(device, b.spec, stored);
+  if (direct) {
+    item.kept = *direct;
+  } else {  // scales are multiplied in, which makes plain values of whatever is stored
+    DQ_TRY(item.kept, kept_dtype(device, b.spec, stored.scale ? DType::bf16 : stored.dtype, policy));
+  }
+  DQ_TRY(item.tensor, new_tensor(ctx, tensor_type(item.kept), b.spec.shape, b.spec.name));
   if (element_count(stored.shape) != element_count(b.spec.shape) || bytes.size() != stored.bytes)
     return bad_input("[weights] expected {} {} in the file, got {}", b.spec.name, to_string(b.spec.shape),
                      to_string(stored.shape));
-  item.mapped = item.kept == stored.dtype && stored.plain() && can_map(device, bytes, item.tensor);
+  const bool finds_scales = device.pool() && device.cpu_precision() == CpuPrecision::i8;
+  if (direct || (finds_scales && b.spec.use != WeightUse::vector && b.spec.shape.size() == 2)) {
+    item.matrix = describe_matrix(direct ? stored : TensorInfo(), item.kept);
+    item.factors = direct ? factor_bytes(*item.matrix, stored) : 0;
+    item.tensor->extra = item.matrix.get();
+  }
+  item.relaid = direct && item.kept != stored.dtype;
+  item.mapped = as_stored(item) && can_map(device, bytes, item.tensor);
   item.bytes = item.mapped ? ggml_nbytes(item.tensor) : placed_bytes(device, item.tensor);
   if (!item.mapped)
-    item.conversion = conversion_bytes(StoredValues::outline(stored, item.tensor->ne[0]), item.kept, device.threads());
+    item.conversion =
+        item.relaid ? fp4_blocks_bytes(stored, item.kept, device.threads())
+                    : conversion_bytes(StoredValues::outline(stored, item.tensor->ne[0]), item.kept, device.threads());
   return item;
 }
 
@@ -51,7 +77,8 @@ WeightSizes sizes_of(const Device& device, const std::vector<WeightItem>& items)
   s.turns.resize(s.groups.size());
   std::vector<std::vector<ggml_tensor*>> copied(s.groups.size());
   for (const WeightItem& i : items) {
-    s.total += i.bytes;
+    s.total += i.bytes + i.factors;
+    s.fixed += i.factors;
     s.stored_bytes += i.stored->bytes;
     s.by_dtype[i.kept] += ggml_nbytes(i.tensor);
     s.staging = std::max(s.staging, i.conversion);
@@ -108,20 +135,24 @@ Result<void> fill(const Device& device, const TensorSource& source, const Weight
     return {};
   };
   DQ_CHECK(bring(ahead));
-  DQ_TRY(const StoredValues values, StoredValues::open(source, *item.stored, item.tensor->ne[0]));
-  auto filled = convert(values, item.kept, {.threads = device.threads()},
-                        [&](size_t offset, std::span<const std::byte> piece) -> Result<void> {
-                          ggml_backend_tensor_set(item.tensor, piece.data(), offset, piece.size());
-                          const double share = static_cast<double>(offset + piece.size()) / static_cast<double>(size);
-                          const size_t done =
-                              std::min(stored.size(), static_cast<size_t>(share * static_cast<double>(stored.size())));
-                          DQ_CHECK(bring(done + ahead));
-                          // From a little before, for the page that was shared with the piece before. Where a card has
-                          // its own memory, the pages may as well stay for the next time.
-                          if (file && device.is_cpu()) pages::drop(stored.subspan(dropped, done - dropped));
-                          dropped = done > kOverlap ? done - kOverlap : 0;
-                          return progress ? progress(share) : Result<void>();
-                        });
+  const auto set = [&](size_t offset, std::span<const std::byte> piece) -> Result<void> {
+    ggml_backend_tensor_set(item.tensor, piece.data(), offset, piece.size());
+    const double share = static_cast<double>(offset + piece.size()) / static_cast<double>(size);
+    const size_t done = std::min(stored.size(), static_cast<size_t>(share * static_cast<double>(stored.size())));
+    DQ_CHECK(bring(done + ahead));
+    // From a little before, for the page that was shared with the piece before. Where a card has its own memory, the
+    // pages may as well stay for the next time.
+    if (file && device.is_cpu()) pages::drop(stored.subspan(dropped, done - dropped));
+    dropped = done > kOverlap ? done - kOverlap : 0;
+    return progress ? progress(share) : Result<void>();
+  };
+  const auto filled = [&]() -> Result<void> {
+    if (item.relaid) return fp4_blocks(source, *item.stored, item.kept, device.threads(), set);
+    TensorInfo from = *item.stored;
+    if (as_stored(item)) from.scale = nullptr;  // the kernels multiply it in
+    DQ_TRY(const StoredValues values, StoredValues::open(source, from, item.tensor->ne[0]));
+    return convert(values, item.kept, {.threads = device.threads()}, set);
+  }();
   if (!filled && filled.error().code == ErrorCode::bad_input && !filled.error().message.starts_with("[weights]"))
     return bad_input("[weights] {}: {}", item.name, filled.error().message);
   return filled;

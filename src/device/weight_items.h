@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "device/stored_matrix.h"
 #include "device/weights.h"
 
 namespace danqing {
@@ -15,9 +16,12 @@ struct WeightItem {
   const TensorInfo* stored = nullptr;
   DType kept = DType::f32;
   ggml_tensor* tensor = nullptr;
-  bool mapped = false;      ///< its values are used where the file is mapped
-  uint64_t bytes = 0;       ///< of the device, alignment included unless mapped
-  uint64_t conversion = 0;  ///< host memory while it is filled
+  bool mapped = false;                   ///< its values are used where the file is mapped
+  uint64_t bytes = 0;                    ///< of the device, alignment included unless mapped
+  uint64_t conversion = 0;               ///< host memory while it is filled
+  bool relaid = false;                   ///< packed 4-bit floats become blocks (fp4_blocks.h)
+  std::shared_ptr<StoredMatrix> matrix;  ///< null: the tensor says everything
+  uint64_t factors = 0;                  ///< bytes of matrix->scale; they always stay
 };
 
 /// Describes the tensor in `ctx`. Errors: bad_input (shapes, a file that does not hold it), usage (policy).

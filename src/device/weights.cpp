@@ -6,6 +6,7 @@
 
 #include "base/try.h"
 #include "device/placement.h"
+#include "device/stored_matrix.h"
 #include "device/weight_items.h"
 #include "device/weight_stream.h"
 
@@ -43,7 +44,7 @@ Result<void> check_policy(const WeightPolicy& policy) {
 }  // namespace
 
 Result<DType> kept_dtype(const Device& device, const TensorSpec& spec, DType stored, const WeightPolicy& policy) {
-  if (spec.use != WeightUse::matrix) return DType::f32;
+  if (spec.use == WeightUse::vector || spec.use == WeightUse::kernel) return DType::f32;
   DQ_CHECK(check_policy(policy));
   DType t = policy.matrix.value_or(stored);
   if (policy.matrix && !blocks_fit(t, spec.shape)) t = DType::q8_0;
@@ -104,7 +105,8 @@ class WeightLoader {
       if (!b.stored) continue;
       DQ_TRY(WeightItem item, describe(*w_.device_, w_.ctx_, *bound_.source, b, policy_));
       w_.by_name_[item.name] = item.tensor;
-      w_.bytes_ += ggml_nbytes(item.tensor);
+      w_.bytes_ += ggml_nbytes(item.tensor) + item.factors;
+      if (item.matrix) w_.matrices_.push_back(item.matrix);
       if (item.mapped) w_.mapped_bytes_ += ggml_nbytes(item.tensor);
       items_.push_back(std::move(item));
     }
@@ -119,8 +121,12 @@ class WeightLoader {
     const WeightSizes& sizes = w_.sizes_;
     const int stay = sizes.resident(policy_.residency, policy_.resident_groups);
     std::vector<WeightItem> staying, turning;
-    for (WeightItem& i : items_) (i.group < stay ? staying : turning).push_back(std::move(i));
     uint64_t mapped = 0;
+    for (WeightItem& i : items_) {
+      mapped += i.factors;
+      if (i.matrix) DQ_CHECK(read_factors(*i.matrix, *bound_.source, *i.stored));
+      (i.group < stay ? staying : turning).push_back(std::move(i));
+    }
     std::vector<ggml_tensor*> copied;
     for (const WeightItem& i : staying) {
       total_ += i.stored->bytes;

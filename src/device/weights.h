@@ -14,6 +14,8 @@
 
 namespace danqing {
 
+struct StoredMatrix;
+
 /// Where the values are while graphs run.
 enum class Residency {
   whole,      ///< all of them on the device
@@ -23,10 +25,11 @@ enum class Residency {
 
 /// In which dtype weights are kept, and where. Vectors and convolution kernels are always f32.
 struct WeightPolicy {
-  /// f32, bf16, f16, or a quantised type; empty = as stored (FP8, F64, ints and types that the device cannot multiply:
-  /// bf16). Plain ggml on the CPU (CpuKernels::ggml) rounds the other factor of a product to the matrix' type (bf16,
-  /// f16, 8-bit blocks), so f16 overflows on activations beyond 65504; our kernels widen the weights instead. A
-  /// quantised type whose blocks do not divide a matrix' rows gives q8_0 for that matrix, or bf16 where that fails too.
+  /// f32, bf16, f16, or a quantised type; empty = as stored (types that the device cannot multiply: bf16. Our kernels
+  /// on the CPU multiply FP8 and scaled values too, ggml does not). Plain ggml on the CPU (CpuKernels::ggml) rounds the
+  /// other factor of a product to the matrix' type (bf16, f16, 8-bit blocks), so f16 overflows on activations beyond
+  /// 65504; our kernels widen the weights instead. A quantised type whose blocks do not divide a matrix' rows gives
+  /// q8_0 for that matrix, or bf16 where that fails too.
   std::optional<DType> matrix;
   Residency residency = Residency::whole;
   /// Streamed: this many groups stay (fewer than 0: none). With at most two left over all stay, since two places would
@@ -92,8 +95,9 @@ class Weights {
   WeightSizes sizes_;
   Device::Charge mapped_charge_;
   std::vector<Device::Buffer> buffers_;
-  std::vector<ggml_backend_buffer_t> views_;  ///< wrappers around memory that is not ours
-  std::unique_ptr<PagedTensors> paged_;       ///< unless all values stay
+  std::vector<ggml_backend_buffer_t> views_;             ///< wrappers around memory that is not ours
+  std::vector<std::shared_ptr<StoredMatrix>> matrices_;  ///< what tensors of ctx_ point to
+  std::unique_ptr<PagedTensors> paged_;                  ///< unless all values stay
 };
 
 /// In which dtype a tensor of this use, shape and stored dtype is kept on the device under a policy. Error usage if the

@@ -1,4 +1,5 @@
 #include "device/kernels/linear.h"
+
 #include "nn/detail.h"
 #include "nn/nn.h"
 
@@ -6,7 +7,7 @@ namespace danqing::nn {
 
 ggml_tensor* linear(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias) {
   x = contiguous(g, x);
-  if (own_kernels(g) && kernels::multiplies(weight->type)) return kernels::linear(g, x, contiguous(g, weight), bias);
+  if (own_kernels(g) && kernels::multiplies(weight)) return kernels::linear(g, x, contiguous(g, weight), bias);
   const int64_t rows = ggml_nrows(x), n1 = x->ne[1], n2 = x->ne[2], n3 = x->ne[3];
   if (n2 * n3 != 1) x = ggml_reshape_2d(g.ctx(), x, x->ne[0], rows);  // one product, not one per batch item
   ggml_tensor* y = matmul(g, weight, x);

@@ -100,12 +100,12 @@ TEST(StoredValues, ScalesAreInTheWeights) {
   EXPECT_EQ(weights->mapped_bytes(), 0u);
 }
 
-// A block type that the device multiplies becomes plain values when a scale stands beside it.
+// A block type that ggml multiplies becomes plain values for it when a scale stands beside it.
 TEST(StoredValues, ScaledBlocksAreNotUsedAsTheyStand) {
   const std::vector<float> values = wave(64 * 4);
   const auto source =
       source_of({.dtype = DType::nvfp4, .shape = {4, 64}}, bytes_of(values, DType::nvfp4, 64), {2}, {1});
-  DQ_ASSERT_OK(auto device, Device::open("cpu", {1}));
+  DQ_ASSERT_OK(auto device, Device::open("cpu", {.threads = 1, .kernels = CpuKernels::ggml}));
   BoundTensors bound{.source = source};
   bound.tensors.push_back({{.name = "w", .shape = {4, 64}}, source->find("w")});
   DQ_ASSERT_OK(const auto weights, Weights::load(device, bound, {}));

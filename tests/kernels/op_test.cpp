@@ -245,6 +245,38 @@ TEST(Attention, RandomShapes) {
   }
 }
 
+// Values that come out of an integer product: both products of attention go in 12 bits then (2^-13 of the largest of
+// 128).
+TEST(Attention, InIntegers) {
+  for (const Attend& a : {Attend{1, 9, 9, 2, 1, 128},
+                          {2, 100, 257, 4, 2, 128},
+                          {1, 200, 31, 1, 1, 256},
+                          {1, 13, 1500, 1, 1, 256},
+                          {1, 13, 40, 1, 1, 512},
+                          {1, 30, 30, 2, 2, 64}}) {
+    Tensor padding({a.batch, 1, 1, a.keys});
+    for (int64_t i = 0; i < padding.count(); ++i)
+      if (i % a.keys > a.keys / 2 + i / a.keys) padding.data[static_cast<size_t>(i)] = -INFINITY;
+    const int64_t width = a.kv_heads * a.dim;
+    const std::vector<Input> in{{"q", random({a.batch, a.queries, a.heads, a.dim}, 1)},
+                                {"k", random({a.batch, a.keys, a.kv_heads, a.dim}, 2)},
+                                {"x", random({a.batch, a.keys, 64}, 3)},
+                                {"w", random({width, 64}, 4, 0.125f), DType::bf16},
+                                {"mask", padding}};
+    for (const bool masked : {false, true}) {
+      const Build build = [&](Graph& g, const Tensors& t) {
+        ggml_tensor* v = nn::reshape(g, nn::linear(g, t.at("x"), t.at("w")), {a.batch, a.keys, a.kv_heads, a.dim});
+        return nn::attention(g, t.at("q"), t.at("k"), v, masked ? t.at("mask") : nullptr,
+                             1.0f / std::sqrt(static_cast<float>(a.dim)));
+      };
+      check(in, build, 5e-3, CpuPrecision::i16);  // ggml rounds x to bf16: 2^-9
+      const Tensor exact = compute(in, build, {.threads = 1, .precision = CpuPrecision::f32});
+      const Tensor integers = compute(in, build, {.threads = 1, .precision = CpuPrecision::i16});
+      EXPECT_TRUE(close(integers, exact, 1e-3));
+    }
+  }
+}
+
 TEST(Attention, AllKeysMaskedGivesZeros) {
   for (int64_t queries : {2, 20}) {
     Tensor mask({1, 1, queries, 10});

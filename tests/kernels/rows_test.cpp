@@ -91,6 +91,32 @@ TEST(QuantizeI16, KeepsBf16ValuesWithinRange) {
   for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(static_cast<float>(q[i]) * scales[i / 128], x[i]);
 }
 
+TEST(QuantizeBf16, IsTheSameAsByWayOfF32) {
+  std::mt19937 gen(11);
+  for (int64_t k = 1; k < 400; k += 1 + static_cast<int64_t>(gen() % 9))
+    for (int kind = 0; kind < 6; ++kind) {
+      std::vector<uint16_t> x(static_cast<size_t>(k));
+      for (uint16_t& v : x) {  // any bits, ordinary values, tiny ones, zeros, with an infinity, with a NaN
+        const auto bits = static_cast<uint16_t>(gen());
+        v = kind == 0   ? bits
+            : kind == 2 ? static_cast<uint16_t>(bits & 0x83ff)
+            : kind == 3 ? static_cast<uint16_t>(bits & 0x8000)
+                        : static_cast<uint16_t>((bits & 0x80ff) | (120 + bits / 256 % 10) << 7);
+      }
+      if (kind >= 4) x[gen() % x.size()] = kind == 4 ? 0xff80 : 0x7fc0;
+      std::vector<float> wide(x.size());
+      expand(DType::bf16, reinterpret_cast<const std::byte*>(x.data()), k, wide.data());
+      const auto room = static_cast<size_t>((k + kBlockK - 1) / kBlockK * kBlockK);
+      std::vector<int16_t> got(room, 7), want(room, 9);
+      std::vector<float> got_scales(room / kBlockK), want_scales(room / kBlockK);
+      quantize_bf16(x.data(), k, got.data(), got_scales.data());
+      quantize_i16(wide.data(), k, true, want.data(), want_scales.data());
+      EXPECT_EQ(got, want) << k << " kind " << kind;
+      for (size_t i = 0; i < got_scales.size(); ++i)
+        EXPECT_TRUE(got_scales[i] == want_scales[i] || (std::isnan(got_scales[i]) && std::isnan(want_scales[i])));
+    }
+}
+
 TEST(QuantizeI16, ErrorIsHalfAStepAndPaddingIsZero) {
   for (const bool power : {false, true})
     for (int64_t k : {1, 5, 127, 128, 129, 300}) {

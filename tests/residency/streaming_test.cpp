@@ -79,8 +79,12 @@ TEST_P(Streaming, MappedLayersWithPlainGgml) {
 }
 TEST_P(Streaming, ConvertedLayers) {
   const int n = GetParam().groups;
-  for (int threads : {1, 2}) compare(GetParam(), Stored::scaled_f8, {}, threads, CpuKernels::danqing, {0, 1, n - 1, n});
-  compare(GetParam(), Stored::f8, {}, 1, CpuKernels::danqing);
+  for (int threads : {1, 2})
+    compare(GetParam(), Stored::scaled_f8, {DType::bf16}, threads, CpuKernels::danqing, {0, 1, n - 1, n});
+  compare(GetParam(), Stored::f8, {DType::bf16}, 1, CpuKernels::danqing);
+}
+TEST_P(Streaming, LayersWithFactorsBesideThem) {
+  for (Stored stored : {Stored::scaled_f8, Stored::f8}) compare(GetParam(), stored, {}, 2, CpuKernels::danqing);
 }
 TEST_P(Streaming, LayersInAnotherDtype) {
   compare(GetParam(), Stored::bf16, {DType::f32}, 1, CpuKernels::danqing);

@@ -11,12 +11,14 @@
 namespace danqing::kernels {
 namespace {
 
-constexpr int64_t kChunkBytes = 1024;  ///< of one row along K: a strip of B then fits the first-level cache
-constexpr int64_t kCols = 128;         ///< columns of a task: its part of B stays in the second-level cache
-constexpr int64_t kRowsAtOnce = 384;   ///< rows that pass under one strip of B before the next strip
+constexpr int64_t kStripBytes = 16 * 1024;  ///< of a strip of B along K: half of a first-level cache of 32 KiB
+constexpr int64_t kMaxChunkBytes = 1024;    ///< of one row of it, for the narrowest tile
+constexpr int64_t kWholeBlocks = 256;       ///< values: whole blocks of every stored type
+constexpr int64_t kCols = 128;              ///< columns of a task: its part of B stays in the second-level cache
+constexpr int64_t kRowsAtOnce = 192;        ///< rows that pass under one strip of B before the next strip
 constexpr int64_t kGroupShared = 1152, kGroupOwn = 384;  ///< rows of A that are packed at a time
 constexpr int64_t kManyGroups = 64;                      ///< from here on each task packs rows of its own
-constexpr int kMaxMr = 16, kMaxNr = 64;
+constexpr int kMaxNr = 64;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -34,7 +36,7 @@ struct Plan {
 
   explicit Plan(const Gemm& g) {
     unit = g.format == Format::f32 ? 4 : g.format == Format::i16 ? 2 : 1;
-    chunk = kChunkBytes / unit;
+    chunk = std::max(std::clamp(kStripBytes / micro.nr, kMaxChunkBytes / 2, kMaxChunkBytes) / unit, kWholeBlocks);
     padded_k = round_up(std::max<int64_t>(g.k, 1), g.format == Format::f32 ? 1 : g.format == Format::i16 ? kBlockK : 4);
     own_rows = ceil_div(g.m, kGroupOwn) >= kManyGroups;
     const int64_t limit = own_rows ? kGroupOwn : kGroupShared;
@@ -72,12 +74,14 @@ class Job {
     b_all_ = g.keep_b ? static_cast<size_t>(p_.b_strips) * p_.all_chunks(p_.micro.nr, g.format) : 0;
     b_task_ = g.keep_b ? 0 : static_cast<size_t>(p_.task_strips) * p_.strip_bytes(p_.micro.nr, p_.chunk, g.format);
     const int64_t strips_with_sums = g.keep_b ? p_.b_strips : p_.task_strips * threads;
+    c_task_ = static_cast<size_t>(p_.strips * p_.task_strips) * tile_values() * sizeof(float);
     sums_ = g.format == Format::i8 ? aligned(static_cast<size_t>(strips_with_sums * p_.micro.nr) * sizeof(int32_t)) : 0;
     a_ = scratch;
     b_ = a_ + (p_.own_rows ? static_cast<size_t>(threads) : 1) * a_group_;
-    column_sums_ = reinterpret_cast<int32_t*>(b_ + b_all_ + static_cast<size_t>(threads) * b_task_);
+    c_ = b_ + b_all_ + static_cast<size_t>(threads) * b_task_;
+    column_sums_ = reinterpret_cast<int32_t*>(c_ + static_cast<size_t>(threads) * c_task_);
     total_ = (p_.own_rows ? static_cast<size_t>(threads) : 1) * a_group_ + b_all_ +
-             static_cast<size_t>(threads) * b_task_ + sums_;
+             static_cast<size_t>(threads) * (b_task_ + c_task_) + sums_;
   }
   size_t bytes() const { return total_; }
 
@@ -142,17 +146,21 @@ class Job {
   }
 
   /// `count` rows from `first` of a source into one strip of `width`. kn counts the padding of K too.
-  void pack(const RowSource& source, int64_t first, int64_t count, int width, int64_t k0, int64_t kn, Strip to,
-            bool coarse, const float* row_scale, int zero, int32_t* sums) const {
+  void pack(const RowSource& source, const Bf16Source& bf16, int64_t first, int64_t count, int width, int64_t k0,
+            int64_t kn, Strip to, bool coarse, const float* row_scale, int zero, int32_t* sums) const {
     const int64_t real = std::min(kn, g_.k - k0);
-    alignas(64) float buffer[4][kChunkBytes];
-    alignas(64) int16_t quantised[4][kChunkBytes / 2];
-    alignas(64) float scales[kMaxNr][kChunkBytes / 2 / kBlockK];
-    static_assert(kChunkBytes / 2 / kBlockK == 4);
+    alignas(64) float buffer[4][kMaxChunkBytes];  // as many values as i8 has in a chunk
+    alignas(64) int16_t quantised[4][kMaxChunkBytes / 2];
+    alignas(64) float scales[kMaxNr][kMaxChunkBytes / 2 / kBlockK];
     const void* rows[4];
     for (int64_t i = 0; i < width; i += 4) {
       const auto n = static_cast<int>(std::clamp<int64_t>(count - i, 0, 4));
       for (int r = 0; r < n; ++r) {
+        if (g_.format == Format::i16 && bf16) {
+          quantize_bf16(bf16(first + i + r, k0, real), real, quantised[r], scales[i + r]);
+          rows[r] = quantised[r];
+          continue;
+        }
         const float* x = source(first + i + r, k0, real, buffer[r]);
         switch (g_.format) {
           case Format::f32: rows[r] = x; break;
@@ -162,10 +170,9 @@ class Job {
             break;
           case Format::i8: {
             auto* q = reinterpret_cast<uint8_t*>(quantised[r]);
-            quantize_i8(x, real, row_scale[first + i + r], zero, q);
+            const int32_t sum = quantize_i8(x, real, row_scale[first + i + r], zero, q);
             std::memset(q + real, zero, static_cast<size_t>(kn - real));
-            if (sums)
-              for (int64_t j = 0; j < real; ++j) sums[i + r] += static_cast<int8_t>(q[j]);
+            if (sums) sums[i + r] += sum;
             rows[r] = q;
             break;
           }
@@ -186,7 +193,7 @@ class Job {
     const int64_t count = std::clamp<int64_t>(g_.m - first, 0, p_.micro.mr);
     if (count == 0) return;
     for_chunks([&](int64_t k0, int64_t kn) {
-      pack(g_.a, first, count, p_.micro.mr, k0, kn, a_strip(base, s, k0, kn), false, g_.a_scale, kZeroI8, nullptr);
+      pack(g_.a, {}, first, count, p_.micro.mr, k0, kn, a_strip(base, s, k0, kn), false, g_.a_scale, kZeroI8, nullptr);
     });
   }
 
@@ -194,77 +201,66 @@ class Job {
     const int64_t first = s * p_.micro.nr, count = std::min<int64_t>(g_.n - first, p_.micro.nr);
     int32_t* sums = g_.format == Format::i8 ? to.sums : nullptr;
     if (sums && k0 == 0) std::fill_n(sums, p_.micro.nr, 0);
-    pack(g_.b, first, count, p_.micro.nr, k0, kn, to, g_.b_is_coarse, g_.b_scale, 0, sums);
+    pack(g_.b, g_.b_bf16, first, count, p_.micro.nr, k0, kn, to, g_.b_is_coarse, g_.b_scale, 0, sums);
   }
 
-  /// The strips from `first` on of one task against all rows of a group.
+  size_t tile_values() const { return static_cast<size_t>(p_.micro.mr * p_.micro.nr); }
+
+  /// The strips from `first` on of one task against all rows of a group. Unfinished tiles lie one behind the other in
+  /// memory of the task: as rows of C, a power of two apart, they would push each other out of the cache.
   void columns(std::byte* a, int64_t group, int64_t first, int worker) const {
     const int64_t last = std::min(first + p_.task_strips, p_.b_strips);
     const int64_t m0 = group * p_.group_rows, m1 = std::min(m0 + p_.group_rows, g_.m);
+    auto* unfinished = reinterpret_cast<float*>(c_ + static_cast<size_t>(worker) * c_task_);
     for_chunks([&](int64_t k0, int64_t kn) {
       if (!g_.keep_b)
         for (int64_t s = first; s < last; ++s) pack_b(s, k0, kn, task_b(worker, s - first, kn));
       for (int64_t m = m0; m < m1; m += kRowsAtOnce)
         for (int64_t s = first; s < last; ++s) {
           const Strip b = g_.keep_b ? kept_b(s, k0, kn) : task_b(worker, s - first, kn);
-          for (int64_t i = m; i < std::min(m + kRowsAtOnce, m1); i += p_.micro.mr)
-            tile(a_strip(a, (i - m0) / p_.micro.mr, k0, kn), b, i, s, k0, kn);
+          for (int64_t i = m; i < std::min(m + kRowsAtOnce, m1); i += p_.micro.mr) {
+            const int64_t row = (i - m0) / p_.micro.mr;
+            float* c = unfinished + static_cast<size_t>(row * p_.task_strips + s - first) * tile_values();
+            tile(a_strip(a, row, k0, kn), b, c, kn, k0 > 0);
+            if (k0 + kn == p_.padded_k) finish(c, i, s, b.sums);
+          }
         }
     });
   }
 
-  void tile(const Strip& a, const Strip& b, int64_t m, int64_t s, int64_t k0, int64_t kn) const {
-    const int mr = p_.micro.mr, nr = p_.micro.nr;
-    const int64_t n = s * nr, rows = std::min<int64_t>(mr, g_.m - m), cols = std::min<int64_t>(nr, g_.n - n);
-    const bool whole = rows == mr && cols == nr, more = k0 > 0;
-    alignas(64) float edge[kMaxMr * kMaxNr];
-    float* c = whole ? g_.c + m * g_.ldc + n : edge;
-    const int64_t ldc = whole ? g_.ldc : nr;
-    if (!whole && more)
-      for (int64_t i = 0; i < rows; ++i)
-        std::memcpy(edge + i * nr, g_.c + (m + i) * g_.ldc + n, static_cast<size_t>(cols) * sizeof(float));
-    if (whole && more)  // arrives while the products are formed
-      for (int64_t i = 0; i < rows; ++i)
-        for (int j = 0; j < nr; j += 16) __builtin_prefetch(c + i * ldc + j, 1);
+  void tile(const Strip& a, const Strip& b, float* c, int64_t kn, bool more) const {
+    const int nr = p_.micro.nr;
     switch (g_.format) {
       case Format::f32:
-        p_.micro.f32(kn, reinterpret_cast<const float*>(a.values), reinterpret_cast<const float*>(b.values), c, ldc,
-                     more);
-        break;
+        return p_.micro.f32(kn, reinterpret_cast<const float*>(a.values), reinterpret_cast<const float*>(b.values), c,
+                            nr, more);
       case Format::i16:
-        p_.micro.i16(kn, reinterpret_cast<const int16_t*>(a.values), a.scales,
-                     reinterpret_cast<const int16_t*>(b.values), b.scales, c, ldc, more);
-        break;
+        return p_.micro.i16(kn, reinterpret_cast<const int16_t*>(a.values), a.scales,
+                            reinterpret_cast<const int16_t*>(b.values), b.scales, c, nr, more);
       case Format::i8:
-        p_.micro.i8(kn, reinterpret_cast<const uint8_t*>(a.values), reinterpret_cast<const int8_t*>(b.values),
-                    reinterpret_cast<int32_t*>(c), ldc, more);
-        break;
-    }
-    if (!whole)
-      for (int64_t i = 0; i < rows; ++i)
-        std::memcpy(g_.c + (m + i) * g_.ldc + n, edge + i * nr, static_cast<size_t>(cols) * sizeof(float));
-    if (k0 + kn < p_.padded_k) return;
-    for (int64_t i = 0; i < rows; ++i) {
-      float* row = g_.c + (m + i) * g_.ldc + n;
-      if (g_.format == Format::i8) rescale(row, m + i, n, cols, b.sums);
-      if (g_.finish) g_.finish(m + i, n, cols, row);
+        return p_.micro.i8(kn, reinterpret_cast<const uint8_t*>(a.values), reinterpret_cast<const int8_t*>(b.values),
+                           reinterpret_cast<int32_t*>(c), nr, more);
     }
   }
 
-  /// Integer sums to values, in place. (sum of (q_a - 128) q_b) s_a s_b.
-  void rescale(float* row, int64_t m, int64_t n, int64_t cols, const int32_t* sums) const {
-    const float scale = g_.a_scale[m];
-    for (int64_t j = 0; j < cols; ++j) {
-      int32_t sum;
-      std::memcpy(&sum, row + j, sizeof sum);
-      row[j] = static_cast<float>(sum - kZeroI8 * sums[j]) * (scale * g_.b_scale[n + j]);
+  /// A tile whose sums are complete goes to its place in C.
+  void finish(const float* tile, int64_t m, int64_t s, const int32_t* sums) const {
+    const int64_t nr = p_.micro.nr, n = s * nr;
+    const int64_t rows = std::min<int64_t>(p_.micro.mr, g_.m - m), cols = std::min(nr, g_.n - n);
+    for (int64_t i = 0; i < rows; ++i, tile += nr) {
+      float* row = g_.c + (m + i) * g_.ldc + n;
+      if (g_.format == Format::i8)
+        scale_i8(reinterpret_cast<const int32_t*>(tile), cols, g_.a_scale[m + i], g_.b_scale + n, sums, row);
+      else
+        std::memcpy(row, tile, static_cast<size_t>(cols) * sizeof(float));
+      if (g_.finish) g_.finish(m + i, n, cols, row);
     }
   }
 
   const Gemm& g_;
   Plan p_;
-  size_t a_group_ = 0, b_all_ = 0, b_task_ = 0, sums_ = 0, total_ = 0;
-  std::byte *a_ = nullptr, *b_ = nullptr;
+  size_t a_group_ = 0, b_all_ = 0, b_task_ = 0, c_task_ = 0, sums_ = 0, total_ = 0;
+  std::byte *a_ = nullptr, *b_ = nullptr, *c_ = nullptr;
   int32_t* column_sums_ = nullptr;
 };
 

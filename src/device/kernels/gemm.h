@@ -14,6 +14,8 @@ namespace danqing::kernels {
 /// kn values of a row from k0 on: a pointer into memory that holds them as f32, or `buffer` (room for kn) filled with
 /// them. k0 is a multiple of 256. Called from any thread.
 using RowSource = std::function<const float*(int64_t row, int64_t k0, int64_t kn, float* buffer)>;
+/// The same for rows that lie in memory as bf16.
+using Bf16Source = std::function<const uint16_t*(int64_t row, int64_t k0, int64_t kn)>;
 /// What happens to finished values of row m, columns n to n + count - 1, while they are in the cache. May change them.
 using Finish = std::function<void(int64_t m, int64_t n, int64_t count, float* values)>;
 
@@ -21,6 +23,7 @@ struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   Format format = Format::f32;
   RowSource a, b;
+  Bf16Source b_bf16;  ///< optional: B once more, which saves i16 the way through f32
   /// B holds values with 8 significant bits (bf16, quantised): scales that are powers of two keep them exact.
   bool b_is_coarse = false;
   /// Pack B once before everything else (small B, many rows of A) and not once for every task.

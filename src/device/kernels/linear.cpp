@@ -1,7 +1,6 @@
 #include "device/kernels/linear.h"
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <string_view>
 
@@ -10,6 +9,7 @@
 #include "device/kernels/onednn.h"
 #include "device/kernels/rows.h"
 #include "device/kernels/rowwise.h"
+#include "device/stored_matrix.h"
 
 namespace danqing::kernels {
 namespace {
@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t kDotRows = 8;
 constexpr const char* kLinear = "linear";
 constexpr int64_t kDotColumns = 64;  ///< of a task
+constexpr size_t kRowsAhead = 4;     ///< rows of weights that are fetched while others are packed
 
 Format format_for(const Device& device, DType weight) {
   if (weight == DType::f32) return Format::f32;
@@ -38,16 +39,25 @@ bool wants_bf16(const Device& device, DType weight) {
   return device.cpu_precision() == CpuPrecision::automatic && onednn_prefers_bf16();
 }
 
-/// Rows of a weight matrix as f32.
-RowSource stored_rows(const std::byte* data, DType type, size_t row_bytes) {
+/// Of rows far apart the hardware does not see short pieces coming.
+void fetch(const std::byte* from, size_t bytes) {
+  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(from + line);
+}
+
+/// Rows of a weight matrix as f32, their factors in them unless those wait for the sums.
+RowSource stored_rows(const std::byte* data, DType type, size_t row_bytes, int64_t in, const StoredMatrix* m) {
   if (type == DType::f32)
     return [=](int64_t row, int64_t k0, int64_t, float*) {
       return reinterpret_cast<const float*>(data + static_cast<size_t>(row) * row_bytes) + k0;
     };
   const auto block = static_cast<size_t>(traits(type).block_elements);
   const auto bytes = static_cast<size_t>(traits(type).block_bytes);
+  const ScaleTable* scale = m && m->scaled && !m->by_rows ? &m->scale : nullptr;
   return [=](int64_t row, int64_t k0, int64_t kn, float* buffer) -> const float* {
-    expand(type, data + static_cast<size_t>(row) * row_bytes + static_cast<size_t>(k0) / block * bytes, kn, buffer);
+    const std::byte* at = data + static_cast<size_t>(row) * row_bytes + static_cast<size_t>(k0) / block * bytes;
+    fetch(at + kRowsAhead * row_bytes, static_cast<size_t>(kn) / block * bytes);
+    expand(type, at, kn, buffer);
+    if (scale) scale->multiply(row * in + k0, {buffer, static_cast<size_t>(kn)});
     return buffer;
   };
 }
@@ -59,9 +69,12 @@ struct Linear {
   bool bias = false;
   std::optional<Gate> gate;
   std::shared_ptr<const Bf16Product> bf16;  ///< null: our own tiles
-  /// W8A8: the scales of the weight's rows, found in the first run.
-  std::vector<float> weight_scales;
-  std::once_flag scales_known;
+  /// Of the weights, owned by them; null: their ggml type says everything.
+  const StoredMatrix* matrix = nullptr;
+  StoredMatrix own;  ///< W8A8 with such weights: keeps the scales of their rows
+
+  bool factors_last() const { return matrix && matrix->scaled && matrix->by_rows; }
+  bool finishes() const { return bias || gate || factors_last(); }
 };
 
 size_t scale_bytes(const Linear& l) {
@@ -75,19 +88,37 @@ Gemm product(const Linear& l) {
   return g;
 }
 
-/// Bias and gate for `count` values of row m from column n on.
-void finish(const ggml_tensor* bias, const ggml_tensor* gate, std::optional<Gate> act, int64_t m, int64_t n,
-            int64_t count, float* y) {
+/// The weights' factors, bias and gate for `count` values of row m from column n on.
+void finish(const Linear& l, const ggml_tensor* bias, const ggml_tensor* gate, int64_t m, int64_t n, int64_t count,
+            float* y) {
+  if (l.factors_last()) {
+    const std::span<const float> f = l.matrix->scale.by_row();
+    const float* rows = f.size() > 1 ? f.data() + n : nullptr;
+    for (int64_t i = 0; i < count; ++i) y[i] *= rows ? rows[i] : f[0];
+  }
   if (bias) {
     const float* b = static_cast<const float*>(bias->data) + n;
     for (int64_t i = 0; i < count; ++i) y[i] += b[i];
   }
   if (gate) {
     const float* a = static_cast<const float*>(gate->data) + m * gate->ne[0] + n;
-    if (*act == Gate::silu)
+    if (*l.gate == Gate::silu)
       silu_times(a, y, count, y);
     else
       gelu_erf_times(a, y, count, y);
+  }
+}
+
+/// dot() with weights whose factors change along a row.
+void dot_expanded(const Linear& l, const RowSource& weights, int64_t n, const float* x, int rows, float* y) {
+  constexpr int64_t kPiece = 1024;  // whole blocks of every type
+  alignas(64) float buffer[kPiece];
+  std::fill_n(y, rows, 0.0f);
+  for (int64_t k = 0; k < l.in; k += kPiece) {
+    const int64_t kn = std::min(kPiece, l.in - k);
+    float part[4];
+    dot(DType::f32, reinterpret_cast<const std::byte*>(weights(n, k, kn, buffer)), x + k, l.in, rows, kn, part);
+    for (int i = 0; i < rows; ++i) y[i] += part[i];
   }
 }
 
@@ -96,29 +127,32 @@ void run_dots(const Linear& l, const OpRun& r, const ggml_tensor* bias, const gg
   const ggml_tensor* w = r.out->src[1];
   const auto* weights = static_cast<const std::byte*>(w->data);
   auto* y = static_cast<float*>(r.out->data);
+  const bool plain = !l.matrix || !l.matrix->scaled || l.factors_last();
+  const RowSource scaled = stored_rows(weights, l.type, w->nb[1], l.in, l.matrix);
   for_ranges(r.pool, l.out, kDotColumns, [&](int64_t first, int64_t last, int) {
     for (int64_t m = 0; m < l.rows; m += 4) {
       const auto rows = static_cast<int>(std::min<int64_t>(4, l.rows - m));
       int64_t n = first;
-      if (rows == 1 && dots_columns(l.type))
+      if (plain && rows == 1 && dots_columns(l.type))
         for (; n + 4 <= last; n += 4)
           dot_columns(l.type, weights + static_cast<size_t>(n) * w->nb[1], w->nb[1], x + m * l.in, l.in,
                       y + m * l.out + n);
       for (; n < last; ++n) {
         float sums[4];
-        dot(l.type, weights + static_cast<size_t>(n) * w->nb[1], x + m * l.in, l.in, rows, l.in, sums);
+        if (plain)
+          dot(l.type, weights + static_cast<size_t>(n) * w->nb[1], x + m * l.in, l.in, rows, l.in, sums);
+        else
+          dot_expanded(l, scaled, n, x + m * l.in, rows, sums);
         for (int i = 0; i < rows; ++i) y[(m + i) * l.out + n] = sums[i];
       }
-      for (int i = 0; i < rows; ++i)
-        finish(bias, gate, l.gate, m + i, first, last - first, y + (m + i) * l.out + first);
+      for (int i = 0; i < rows; ++i) finish(l, bias, gate, m + i, first, last - first, y + (m + i) * l.out + first);
     }
   });
 }
 
 /// max |row| / 127 of every row of the weights.
-void find_scales(Linear& l, const ggml_tensor* w, Pool& pool) {
-  l.weight_scales.resize(static_cast<size_t>(l.out));
-  const RowSource rows = stored_rows(static_cast<const std::byte*>(w->data), l.type, w->nb[1]);
+std::vector<float> find_scales(const Linear& l, const RowSource& rows, Pool& pool) {
+  std::vector<float> scales(static_cast<size_t>(l.out));
   for_ranges(pool, l.out, kDotColumns, [&](int64_t first, int64_t last, int) {
     constexpr int64_t kPiece = 1024;
     alignas(64) float buffer[kPiece];
@@ -129,9 +163,10 @@ void find_scales(Linear& l, const ggml_tensor* w, Pool& pool) {
         const float part = absmax(rows(n, k, kn, buffer), kn);
         max = part > max || part != part ? part : max;
       }
-      l.weight_scales[static_cast<size_t>(n)] = max / 127.0f;
+      scales[static_cast<size_t>(n)] = max / 127.0f;
     }
   });
+  return scales;
 }
 
 void run_gemm(Linear& l, const OpRun& r, const ggml_tensor* bias, const ggml_tensor* gate) {
@@ -139,28 +174,34 @@ void run_gemm(Linear& l, const OpRun& r, const ggml_tensor* bias, const ggml_ten
   const ggml_tensor* w = r.out->src[1];
   if (l.bf16) {
     Bf16Product::Finish last;
-    if (bias || gate)
-      last = [&](int64_t m, int64_t n, int64_t count, float* y) { finish(bias, gate, l.gate, m, n, count, y); };
+    if (l.finishes())
+      last = [&](int64_t m, int64_t n, int64_t count, float* y) { finish(l, bias, gate, m, n, count, y); };
     return l.bf16->run(r.pool, x, static_cast<const std::byte*>(w->data), static_cast<float*>(r.out->data), r.scratch,
                        last);
   }
   Gemm g = product(l);
   g.a = [x, in = l.in](int64_t row, int64_t k0, int64_t, float*) { return x + row * in + k0; };
-  g.b = stored_rows(static_cast<const std::byte*>(w->data), l.type, w->nb[1]);
+  g.b = stored_rows(static_cast<const std::byte*>(w->data), l.type, w->nb[1], l.in, l.matrix);
+  if (l.type == DType::bf16)
+    g.b_bf16 = [data = static_cast<const std::byte*>(w->data), bytes = w->nb[1]](int64_t row, int64_t k0, int64_t kn) {
+      const std::byte* at = data + static_cast<size_t>(row) * bytes + 2 * static_cast<size_t>(k0);
+      fetch(at + kRowsAhead * bytes, 2 * static_cast<size_t>(kn));
+      return reinterpret_cast<const uint16_t*>(at);
+    };
   g.c = static_cast<float*>(r.out->data);
   g.ldc = l.out;
-  if (bias || gate)
-    g.finish = [&](int64_t m, int64_t n, int64_t count, float* y) { finish(bias, gate, l.gate, m, n, count, y); };
+  if (l.finishes())
+    g.finish = [&](int64_t m, int64_t n, int64_t count, float* y) { finish(l, bias, gate, m, n, count, y); };
   std::byte* scratch = r.scratch;
   if (l.format == Format::i8) {
     auto* scales = reinterpret_cast<float*>(scratch);
     scratch += scale_bytes(l);
-    std::call_once(l.scales_known, [&] { find_scales(l, w, r.pool); });
     for_ranges(r.pool, l.rows, 64, [&](int64_t first, int64_t last, int) {
       for (int64_t m = first; m < last; ++m) scales[m] = absmax(x + m * l.in, l.in) / 127.0f;
     });
     g.a_scale = scales;
-    g.b_scale = l.weight_scales.data();
+    const StoredMatrix& keeper = l.matrix ? *l.matrix : l.own;
+    g.b_scale = keeper.row_scales([&] { return find_scales(l, g.b, r.pool); }).data();
   }
   multiply(r.pool, g, scratch);
 }
@@ -168,7 +209,8 @@ void run_gemm(Linear& l, const OpRun& r, const ggml_tensor* bias, const ggml_ten
 ggml_tensor* append(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* gate,
                     std::optional<Gate> act) {
   auto l = std::make_shared<Linear>();
-  l->type = *dtype_from_ggml(weight->type);
+  l->matrix = stored_matrix(weight);
+  l->type = l->matrix ? l->matrix->type : *dtype_from_ggml(weight->type);
   l->format = format_for(g.device(), l->type);
   l->rows = ggml_nrows(x), l->in = x->ne[0], l->out = weight->ne[1];
   l->bias = bias != nullptr;
@@ -195,9 +237,22 @@ ggml_tensor* append(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* 
 
 }  // namespace
 
-bool multiplies(ggml_type type) {
-  const auto dtype = dtype_from_ggml(type);
-  return dtype && expands(*dtype);
+bool made_of_integers(const Graph& g, const ggml_tensor* values) {
+  constexpr int kHops = 6;  // views, copies
+  const ggml_tensor* t = values;
+  for (int i = 0; t && i < kHops; ++i, t = t->view_src ? t->view_src : t->src[0]) {
+    if (std::string_view(t->name) != kLinear) continue;
+    const StoredMatrix* m = stored_matrix(t->src[1]);
+    const auto type = m ? m->type : dtype_from_ggml(t->src[1]->type).value_or(DType::f32);
+    return computes(Format::i16) && format_for(g.device(), type) != Format::f32 && !wants_bf16(g.device(), type);
+  }
+  return false;
+}
+
+bool multiplies(const ggml_tensor* weight) {
+  if (const StoredMatrix* m = stored_matrix(weight)) return expands(m->type);
+  const auto dtype = dtype_from_ggml(weight->type);
+  return dtype && *dtype != DType::i8 && expands(*dtype);
 }
 
 ggml_tensor* linear(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias) {

@@ -4,10 +4,14 @@
 
 namespace danqing::kernels {
 
-/// Whether linear() can multiply with weights of this ggml type.
-bool multiplies(ggml_type type);
+/// Whether linear() can multiply with these weights: any ggml type that it can take apart, and stored_matrix.h's.
+bool multiplies(const ggml_tensor* weight);
 
-/// x [..., in] f32 contiguous, weight [out, in] of any type that multiplies(), bias [out] f32 or null -> [..., out].
+/// Whether attention over these values goes in 12-bit integers: they come out of a linear() whose product goes in
+/// integers itself. With f32 weights, or out of a cache, it does not.
+bool made_of_integers(const Graph& g, const ggml_tensor* values);
+
+/// x [..., in] f32 contiguous, weight [out, in] that multiplies(), bias [out] f32 or null -> [..., out].
 ggml_tensor* linear(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* bias);
 
 enum class Gate { silu, gelu_erf };

@@ -48,6 +48,14 @@ struct F16Row {
   }
 };
 
+struct I8Row {
+  const int8_t* p;
+  V load(size_t i) const {
+    const hn::Rebind<int8_t, DF> d8;
+    return hn::ConvertTo(DF(), hn::PromoteTo(DI(), hn::LoadU(d8, p + i)));
+  }
+};
+
 /// FP8 by way of f16, which has both of its exponent ranges, subnormal numbers included, and widens them at full speed.
 struct F8E5M2Row {
   const uint8_t* p;
@@ -90,6 +98,7 @@ void widen(Row row, size_t n, float* HWY_RESTRICT out) {
 
 void widen_bf16(const void* p, size_t n, float* out) { widen(Bf16Row{static_cast<const uint16_t*>(p)}, n, out); }
 void widen_f16(const void* p, size_t n, float* out) { widen(F16Row{static_cast<const uint16_t*>(p)}, n, out); }
+void widen_i8(const void* p, size_t n, float* out) { widen(I8Row{static_cast<const int8_t*>(p)}, n, out); }
 void widen_e4m3(const void* p, size_t n, float* out) { widen(F8E4M3Row{static_cast<const uint8_t*>(p)}, n, out); }
 void widen_e5m2(const void* p, size_t n, float* out) { widen(F8E5M2Row{static_cast<const uint8_t*>(p)}, n, out); }
 
@@ -141,6 +150,16 @@ float absmax(const float* x, int64_t k) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
+/// v * factor rounded to the nearest integer, for results below 2^22: the last bits of the sum with 1.5 * 2^23. NaN
+/// gives any integer.
+HWY_INLINE hn::Vec<DI> nearest(V v, V factor) {
+  constexpr float kMagic = 12582912.0f;
+  const DF d;
+  const DI di;
+  const auto sum = hn::MulAdd(v, factor, hn::Set(d, kMagic));
+  return hn::Sub(hn::BitCast(di, sum), hn::BitCast(di, hn::Set(d, kMagic)));
+}
+
 /// One block of n <= 128 values.
 void block_i16(const float* x, size_t n, float inverse, int16_t* q) {
   const DF d;
@@ -149,10 +168,7 @@ void block_i16(const float* x, size_t n, float inverse, int16_t* q) {
   const size_t lanes = hn::Lanes(d);
   const auto top = hn::Set(di, kMaxI16), bottom = hn::Set(di, -kMaxI16);
   const V factor = hn::Set(d, inverse);
-  const auto one = [&](V v) {
-    const auto rounded = hn::NearestInt(hn::Mul(v, factor));
-    return hn::DemoteTo(d16, hn::Min(hn::Max(rounded, bottom), top));
-  };
+  const auto one = [&](V v) { return hn::DemoteTo(d16, hn::Min(hn::Max(nearest(v, factor), bottom), top)); };
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) hn::StoreU(one(hn::LoadU(d, x + i)), d16, q + i);
   if (i < n) {
@@ -170,6 +186,14 @@ void block_i16(const float* x, size_t n, float inverse, int16_t* q) {
 }
 #endif
 
+/// The scale 2^(e - 11) for a largest magnitude m in [2^e, 2^(e+1)), which becomes at most 4095. m is normal.
+float power_scale(uint32_t m_bits) {
+  const uint32_t bits = ((m_bits >> 23) - 11) << 23;
+  float scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  return scale;
+}
+
 void quantize_i16(const float* x, int64_t k, bool power_of_two, int16_t* q, float* scales) {
   for (int64_t i = 0; i < k; i += kBlockK, x += kBlockK, q += kBlockK, ++scales) {
     const int64_t n = std::min(kBlockK, k - i);
@@ -181,19 +205,60 @@ void quantize_i16(const float* x, int64_t k, bool power_of_two, int16_t* q, floa
       continue;
     }
     float scale = m / static_cast<float>(kMaxI16);
-    if (power_of_two) {  // m in [2^e, 2^(e+1)) becomes at most 4095: scale 2^(e-11)
-      int e = 0;
-      std::frexp(m, &e);
-      scale = std::ldexp(1.0f, e - 12);
+    if (power_of_two) {
+      uint32_t bits;
+      std::memcpy(&bits, &m, sizeof bits);
+      scale = power_scale(bits);
     }
     *scales = scale;
     block_i16(x, static_cast<size_t>(n), 1.0f / scale, q);
   }
 }
 
-void quantize_i8(const float* x, int64_t k, float scale, int zero, uint8_t* q) {
+#if HWY_TARGET != HWY_SCALAR
+void quantize_bf16(const uint16_t* x, int64_t k, int16_t* q, float* scales) {
+  const DF d;
+  const hn::Rebind<int16_t, DF> d16;
+  const hn::Repartition<uint16_t, DF> u16;
+  const size_t lanes = hn::Lanes(d), lanes16 = hn::Lanes(u16);
+  constexpr auto kBlock = static_cast<size_t>(kBlockK);
+  for (; k > 0; k -= kBlockK, x += kBlock, q += kBlock, ++scales) {
+    alignas(64) uint16_t padded[kBlock];
+    if (k < kBlockK) {
+      std::copy_n(x, k, padded);
+      std::fill(padded + k, padded + kBlock, uint16_t{0});
+      x = padded;
+    }
+    const auto magnitude = hn::Set(u16, 0x7fff);
+    auto most = hn::Zero(u16);
+    for (size_t i = 0; i < kBlock; i += lanes16) most = hn::Max(most, hn::And(hn::LoadU(u16, x + i), magnitude));
+    const uint32_t m = hn::GetLane(hn::MaxOfLanes(u16, most));
+    if (m < (14u << 7) || m >= 0x7f80) {  // zeros, values too small to matter, or not finite
+      *scales = m < (14u << 7) ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+      std::fill(q, q + kBlock, int16_t{0});
+      continue;
+    }
+    *scales = power_scale(m << 16);
+    const V factor = hn::Set(d, 1.0f / *scales);
+    for (size_t i = 0; i < kBlock; i += lanes)
+      hn::StoreU(hn::DemoteTo(d16, nearest(Bf16Row{x}.load(i), factor)), d16, q + i);
+  }
+}
+#else
+void quantize_bf16(const uint16_t* x, int64_t k, int16_t* q, float* scales) {
+  float wide[kBlockK];
+  for (; k > 0; k -= kBlockK, x += kBlockK, q += kBlockK, ++scales) {
+    const int64_t n = std::min(kBlockK, k);
+    widen_bf16(x, static_cast<size_t>(n), wide);
+    quantize_i16(wide, n, true, q, scales);
+  }
+}
+#endif
+
+int32_t quantize_i8(const float* x, int64_t k, float scale, int zero, uint8_t* q) {
   const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
   int64_t i = 0;
+  int32_t sum = 0;
 #if HWY_TARGET != HWY_SCALAR
   const DF d;
   const DI di;
@@ -202,13 +267,35 @@ void quantize_i8(const float* x, int64_t k, float scale, int zero, uint8_t* q) {
   const auto top = hn::Set(di, 127), bottom = hn::Set(di, -127);
   const V factor = hn::Set(d, inverse);
   const auto flip = hn::Set(d8, static_cast<int8_t>(zero));  // adding 128 modulo 256 changes the top bit only
+  auto sums = hn::Zero(di);
   for (; i + lanes <= k; i += lanes) {
-    const auto r = hn::Min(hn::Max(hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), factor)), bottom), top);
+    const auto r = hn::Min(hn::Max(nearest(hn::LoadU(d, x + i), factor), bottom), top);
+    sums = hn::Add(sums, r);
     hn::StoreU(hn::Add(hn::DemoteTo(d8, r), flip), d8, reinterpret_cast<int8_t*>(q) + i);
   }
+  sum = hn::GetLane(hn::SumOfLanes(di, sums));
 #endif
-  for (; i < k; ++i)
-    q[i] = static_cast<uint8_t>(std::clamp(static_cast<int>(std::nearbyint(x[i] * inverse)), -127, 127) + zero);
+  for (; i < k; ++i) {
+    const int r = std::clamp(static_cast<int>(std::nearbyint(x[i] * inverse)), -127, 127);
+    sum += r;
+    q[i] = static_cast<uint8_t>(r + zero);
+  }
+  return sum;
+}
+
+void scale_i8(const int32_t* sums, int64_t n, float a_scale, const float* b_scale, const int32_t* b_sums,
+              float* HWY_RESTRICT y) {
+  const DF d;
+  const DI di;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto zero = hn::Set(di, kZeroI8);
+  const V a = hn::Set(d, a_scale);
+  int64_t j = 0;
+  for (; j + lanes <= n; j += lanes) {
+    const auto sum = hn::Sub(hn::LoadU(di, sums + j), hn::Mul(zero, hn::LoadU(di, b_sums + j)));
+    hn::StoreU(hn::Mul(hn::ConvertTo(d, sum), hn::Mul(a, hn::LoadU(d, b_scale + j))), d, y + j);
+  }
+  for (; j < n; ++j) y[j] = static_cast<float>(sums[j] - kZeroI8 * b_sums[j]) * (a_scale * b_scale[j]);
 }
 
 /// Bytes that a row of weights is fetched ahead: the hardware stops at the end of each page, rows go on.
@@ -297,6 +384,9 @@ void columns_bf16(const void* w, size_t row_bytes, const float* x, int64_t k, fl
 void columns_f16(const void* w, size_t row_bytes, const float* x, int64_t k, float* y) {
   dot_columns<F16Row>(w, row_bytes, x, k, y);
 }
+void columns_i8(const void* w, size_t row_bytes, const float* x, int64_t k, float* y) {
+  dot_columns<I8Row>(w, row_bytes, x, k, y);
+}
 void columns_e4m3(const void* w, size_t row_bytes, const float* x, int64_t k, float* y) {
   dot_columns<F8E4M3Row>(w, row_bytes, x, k, y);
 }
@@ -323,6 +413,9 @@ void dot_bf16(const void* w, const float* x, int64_t ldx, int rows, int64_t k, f
 void dot_f16(const void* w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
   dot_any(F16Row{static_cast<const uint16_t*>(w)}, x, ldx, rows, k, y);
 }
+void dot_i8(const void* w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
+  dot_any(I8Row{static_cast<const int8_t*>(w)}, x, ldx, rows, k, y);
+}
 void dot_e4m3(const void* w, const float* x, int64_t ldx, int rows, int64_t k, float* y) {
   dot_any(F8E4M3Row{static_cast<const uint8_t*>(w)}, x, ldx, rows, k, y);
 }
@@ -342,20 +435,25 @@ namespace danqing::kernels {
 namespace {
 HWY_EXPORT(widen_bf16);
 HWY_EXPORT(widen_f16);
+HWY_EXPORT(widen_i8);
 HWY_EXPORT(widen_e4m3);
 HWY_EXPORT(widen_e5m2);
 HWY_EXPORT(interleave);
 HWY_EXPORT(quantize_i16);
+HWY_EXPORT(quantize_bf16);
 HWY_EXPORT(quantize_i8);
+HWY_EXPORT(scale_i8);
 HWY_EXPORT(absmax);
 HWY_EXPORT(dot_f32);
 HWY_EXPORT(dot_bf16);
 HWY_EXPORT(dot_f16);
+HWY_EXPORT(dot_i8);
 HWY_EXPORT(dot_e4m3);
 HWY_EXPORT(dot_e5m2);
 HWY_EXPORT(columns_f32);
 HWY_EXPORT(columns_bf16);
 HWY_EXPORT(columns_f16);
+HWY_EXPORT(columns_i8);
 HWY_EXPORT(columns_e4m3);
 HWY_EXPORT(columns_e5m2);
 
@@ -375,6 +473,7 @@ void expand(DType type, const std::byte* src, int64_t n, float* out) {
     case DType::f32: std::memcpy(out, src, count * sizeof(float)); return;
     case DType::bf16: HWY_DYNAMIC_DISPATCH(widen_bf16)(src, count, out); return;
     case DType::f16: HWY_DYNAMIC_DISPATCH(widen_f16)(src, count, out); return;
+    case DType::i8: HWY_DYNAMIC_DISPATCH(widen_i8)(src, count, out); return;
     case DType::f8_e4m3: HWY_DYNAMIC_DISPATCH(widen_e4m3)(src, count, out); return;
     case DType::f8_e5m2: HWY_DYNAMIC_DISPATCH(widen_e5m2)(src, count, out); return;
     default: break;
@@ -391,20 +490,27 @@ void interleave(const void* const* rows, int count, int64_t k, int64_t group, in
 void quantize_i16(const float* x, int64_t k, bool power_of_two, int16_t* q, float* scales) {
   HWY_DYNAMIC_DISPATCH(quantize_i16)(x, k, power_of_two, q, scales);
 }
-void quantize_i8(const float* x, int64_t k, float scale, int zero, uint8_t* q) {
-  HWY_DYNAMIC_DISPATCH(quantize_i8)(x, k, scale, zero, q);
+void quantize_bf16(const uint16_t* x, int64_t k, int16_t* q, float* scales) {
+  HWY_DYNAMIC_DISPATCH(quantize_bf16)(x, k, q, scales);
+}
+int32_t quantize_i8(const float* x, int64_t k, float scale, int zero, uint8_t* q) {
+  return HWY_DYNAMIC_DISPATCH(quantize_i8)(x, k, scale, zero, q);
+}
+void scale_i8(const int32_t* sums, int64_t n, float a_scale, const float* b_scale, const int32_t* b_sums, float* y) {
+  HWY_DYNAMIC_DISPATCH(scale_i8)(sums, n, a_scale, b_scale, b_sums, y);
 }
 float absmax(const float* x, int64_t k) { return HWY_DYNAMIC_DISPATCH(absmax)(x, k); }
 
 bool dots_columns(DType type) {
-  return type == DType::f32 || type == DType::bf16 || type == DType::f16 || type == DType::f8_e4m3 ||
-         type == DType::f8_e5m2;
+  return type == DType::f32 || type == DType::bf16 || type == DType::f16 || type == DType::i8 ||
+         type == DType::f8_e4m3 || type == DType::f8_e5m2;
 }
 
 void dot_columns(DType type, const std::byte* w, size_t row_bytes, const float* x, int64_t k, float* y) {
   switch (type) {
     case DType::f32: return HWY_DYNAMIC_DISPATCH(columns_f32)(w, row_bytes, x, k, y);
     case DType::bf16: return HWY_DYNAMIC_DISPATCH(columns_bf16)(w, row_bytes, x, k, y);
+    case DType::i8: return HWY_DYNAMIC_DISPATCH(columns_i8)(w, row_bytes, x, k, y);
     case DType::f8_e4m3: return HWY_DYNAMIC_DISPATCH(columns_e4m3)(w, row_bytes, x, k, y);
     case DType::f8_e5m2: return HWY_DYNAMIC_DISPATCH(columns_e5m2)(w, row_bytes, x, k, y);
     default: return HWY_DYNAMIC_DISPATCH(columns_f16)(w, row_bytes, x, k, y);
@@ -416,6 +522,7 @@ void dot(DType type, const std::byte* w, const float* x, int64_t ldx, int rows, 
     case DType::f32: HWY_DYNAMIC_DISPATCH(dot_f32)(w, x, ldx, rows, k, y); return;
     case DType::bf16: HWY_DYNAMIC_DISPATCH(dot_bf16)(w, x, ldx, rows, k, y); return;
     case DType::f16: HWY_DYNAMIC_DISPATCH(dot_f16)(w, x, ldx, rows, k, y); return;
+    case DType::i8: HWY_DYNAMIC_DISPATCH(dot_i8)(w, x, ldx, rows, k, y); return;
     case DType::f8_e4m3: HWY_DYNAMIC_DISPATCH(dot_e4m3)(w, x, ldx, rows, k, y); return;
     case DType::f8_e5m2: HWY_DYNAMIC_DISPATCH(dot_e5m2)(w, x, ldx, rows, k, y); return;
     default: break;

@@ -12,7 +12,7 @@ std::string layer_tensor(int64_t layer, std::string_view part) {
 std::vector<TensorSpec> tensor_table(const Config& c, int64_t layers, bool with_norm, bool with_head) {
   const int64_t h = c.hidden_size, m = c.intermediate_size;
   const int64_t q = c.num_attention_heads * c.head_dim, kv = c.num_key_value_heads * c.head_dim;
-  std::vector<TensorSpec> t{{"embed_tokens.weight", {c.vocab_size, h}}};
+  std::vector<TensorSpec> t{{"embed_tokens.weight", {c.vocab_size, h}, WeightUse::table}};
   for (int64_t i = 0; i < layers; ++i) {
     const auto add = [&](std::string_view part, Shape shape, WeightUse use = WeightUse::matrix) {
       t.push_back({layer_tensor(i, part), std::move(shape), use, false, static_cast<int>(i)});
