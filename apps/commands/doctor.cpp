@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/try.h"
 #include "commands.h"
+#include "danqing/engine.h"
 #include "doctor/report.h"
 
 namespace danqing::app {
@@ -51,6 +52,12 @@ Result<int> run(const Options& o) {
     return bad_input("[doctor] expected a directory with sys/, proc/, dev/ in --root, got '{}'", o.root);
   doctor::Machine machine = doctor::look_around(o.root.empty() ? "/" : o.root);
   machine.model = o.model;
+  if (!o.model.empty() && o.root.empty()) {
+    EngineOptions options;
+    options.paths.model = o.model;
+    // A model that does not open is the check `model`'s to tell.
+    if (const auto engine = Engine::open(options)) machine.plan = (*engine)->plan(GenerateRequest{.prompts = {""}});
+  }
   const std::vector<doctor::Check> checks = doctor::check_all(machine);
   const std::string out = o.json ? dump_json(doctor::to_json(checks), 2) + "\n" : doctor::report_text(checks, language);
   std::fputs(out.c_str(), stdout);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "danqing/memory.h"
 #include "device/device.h"
 #include "doctor/text.h"
 #include "monitor/reading.h"
@@ -43,9 +44,10 @@ struct Machine {
     unsigned user = 0;
     std::vector<unsigned> groups;
   };
-  std::optional<Identity> identity;  ///< whose rights; absent: this process', as the kernel decides
-  std::filesystem::path model;       ///< empty: none was named
-  std::filesystem::path work = ".";  ///< where pictures and downloads go
+  std::optional<Identity> identity;        ///< whose rights; absent: this process', as the kernel decides
+  std::filesystem::path model;             ///< empty: none was named
+  std::optional<Result<MemoryPlan>> plan;  ///< of a picture of the model's own size on the best device
+  std::filesystem::path work = ".";        ///< where pictures and downloads go
 };
 /// This machine, or the recorded one below `root` (no devices are opened for it).
 Machine look_around(const std::filesystem::path& root);
@@ -53,7 +55,7 @@ Machine look_around(const std::filesystem::path& root);
 // By subject; each returns one or several checks, in the order in which they are shown.
 std::vector<Check> check_driver(const Machine& m);   ///< amdgpu, kfd, kfd-access, dri-access, wsl
 std::vector<Check> check_runtime(const Machine& m);  ///< rocm, gfx-target, gfx-override, vulkan-driver
-std::vector<Check> check_devices(const Machine& m);  ///< allocation, memory-map, numa, compute, speed
+std::vector<Check> check_devices(const Machine& m);  ///< allocation, memory-map, numa, compute, speed, offload
 std::vector<Check> check_host(const Machine& m);     ///< cpu, memory, disk, model
 std::vector<Check> check_all(const Machine& m);
 

@@ -183,12 +183,50 @@ Check speed(const Machine& m) {
   return c;
 }
 
+/// A plan that gives something up although the card as a whole would do without: others hold its memory.
+Check offload(const Machine& m) {
+  Check c{"offload"};
+  if (!m.plan) {
+    c.status = Status::skipped;
+    c.evidence = {"no model named (--model DIR)", "未指定模型（--model 目录）"};
+    return c;
+  }
+  if (!*m.plan) {
+    c.status = Status::failed;
+    c.evidence = {m.plan->error().message, m.plan->error().message};
+    c.remedy = {"A smaller --size, a quantised model (danqing convert --type q4_K), or --device cpu.",
+                "减小 --size、用量化模型（danqing convert --type q4_K），或 --device cpu。"};
+    return c;
+  }
+  const MemoryPlan& plan = m.plan->value();
+  c.evidence = {fmt::format("{}x{} on {}: {}, {} at most", plan.width, plan.height, plan.device, plan.mode,
+                            format_bytes(plan.device_peak)),
+                fmt::format("{} 上 {}x{}：{}，最多 {}", plan.device, plan.width, plan.height, plan.mode,
+                            format_bytes(plan.device_peak))};
+  for (const DeviceProbe& d : m.devices) {
+    if (d.info.name != plan.device || is_cpu(d) || plan.better.empty() || plan.better_needs == 0) continue;
+    if (d.info.memory_total < plan.better_needs) continue;  // the card is too small: nothing to be had
+    c.status = Status::warning;
+    c.evidence.en +=
+        fmt::format("; slow because {} of {} are free, and \"{}\" needs {}", format_bytes(d.info.memory_free),
+                    format_bytes(d.info.memory_total), plan.better, format_bytes(plan.better_needs));
+    c.evidence.zh += fmt::format("；慢的原因：{} 中只有 {} 空闲，而“{}”需要 {}", format_bytes(d.info.memory_total),
+                                 format_bytes(d.info.memory_free), plan.better, format_bytes(plan.better_needs));
+    c.remedy = {
+        "Other programs hold the card's memory: danqing monitor shows how much; close them, or run the desktop on "
+        "another card.",
+        "别的程序占用了显存：danqing monitor 可查看用量；关闭它们，或让桌面使用另一块显卡。"};
+  }
+  return c;
+}
+
 }  // namespace
 
 std::vector<Check> check_devices(const Machine& m) {
   std::vector<Check> out{allocation(m), memory_map(m), numa(m)};
   for (Check& c : compute(m)) out.push_back(std::move(c));
   out.push_back(speed(m));
+  out.push_back(offload(m));
   return out;
 }
 

@@ -14,7 +14,7 @@ class Doctor(CliTest):
         checks = {c["id"]: c for c in json.loads(r.stdout)}
         self.assertEqual(r.returncode, 1 if any(c["status"] == "failed" for c in checks.values()) else 0, r.stdout)
         for name in ("amdgpu", "kfd", "kfd-access", "dri-access", "wsl", "rocm", "gfx-target", "gfx-override", "vulkan-driver", "allocation",
-                     "memory-map", "numa", "compute:cpu", "speed", "cpu", "memory", "disk", "model"):
+                     "memory-map", "numa", "compute:cpu", "speed", "offload", "cpu", "memory", "disk", "model"):
             self.assertIn(name, checks)
         self.assertEqual(checks["compute:cpu"]["status"], "ok", checks["compute:cpu"])
         for c in checks.values():
@@ -24,6 +24,8 @@ class Doctor(CliTest):
     def test_a_model(self):
         checks = {c["id"]: c for c in json.loads(self.danqing("doctor", "--json", "--model", MINI).stdout)}
         self.assertEqual(checks["model"]["status"], "ok")
+        self.assertEqual(checks["offload"]["status"], "ok")
+        self.assertRegex(checks["offload"]["evidence"]["en"], r"^\d+x\d+ on \w+: .* at most")
         r = self.danqing("doctor", "--model", "nowhere")
         self.assertEqual(r.returncode, 1)
         self.assertIn("FAILED   model", r.stdout)

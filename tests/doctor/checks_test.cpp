@@ -283,6 +283,32 @@ TEST(Doctor, SlowBecause) {
   EXPECT_THAT(c.evidence.zh, HasSubstr("慢的原因"));
 }
 
+TEST(Doctor, OffloadAlthoughTheCardHasRoom) {
+  Patient p;
+  p.healthy();
+  Machine m = p.machine();
+  EXPECT_EQ(find(check_devices(m), "offload").status, Status::skipped);
+  m.devices = {probe("vulkan0", "Vulkan", "RADV")};
+  m.devices[0].info.memory_total = uint64_t{24} << 30;
+  m.devices[0].info.memory_free = uint64_t{9} << 30;
+  MemoryPlan plan;
+  plan.device = "vulkan0";
+  plan.mode = "layer streaming";
+  plan.better = "whole";
+  plan.better_needs = uint64_t{23} << 30;
+  m.plan = plan;
+  Check c = find(check_devices(m), "offload");
+  EXPECT_EQ(c.status, Status::warning);
+  EXPECT_THAT(c.evidence.en, HasSubstr("slow because 9.00 GiB of 24.00 GiB are free, and \"whole\" needs 23.00 GiB"));
+  plan.better_needs = uint64_t{40} << 30;  // the card is too small for it: no fault of anybody
+  m.plan = plan;
+  EXPECT_EQ(find(check_devices(m), "offload").status, Status::ok);
+  m.plan = Error{ErrorCode::does_not_fit, "[memory] expected 4 GiB"};
+  c = find(check_devices(m), "offload");
+  EXPECT_EQ(c.status, Status::failed);
+  EXPECT_THAT(c.evidence.en, HasSubstr("4 GiB"));
+}
+
 TEST(Doctor, TheDevicesOfThisMachineComputeRightly) {
   const auto devices = probe_devices();
   ASSERT_FALSE(devices.empty());
