@@ -269,6 +269,7 @@ def main():
     p.add_argument("--markdown", type=pathlib.Path)
     p.add_argument("--json", type=pathlib.Path)
     a = p.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the measurement too
     if a.all:
         a.rounds = 1
         a.json = a.json or (a.markdown.with_suffix(".json") if a.markdown else None)
