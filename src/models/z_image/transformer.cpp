@@ -62,6 +62,8 @@ struct Transformer::Impl : KeptRunner<GraphShape> {
   Config config;
   std::shared_ptr<const Weights> weights;
 
+  ~Impl() { runner.reset(); }  // a base is destroyed last, and its buffers need the device
+
   Result<void> prepare(const GraphShape& wanted) {
     return keep(wanted, [&] { return build_graph(*device, config, *weights, wanted); });
   }
