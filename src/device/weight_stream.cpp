@@ -107,7 +107,8 @@ Result<void> WeightStream::acquire(int g) {
   std::unique_lock lock(mutex_);
   Place& p = place_of(g);
   for (;;) {
-    if (p.holds == g) {
+    if (p.holds == g) {  // so nothing else is being read there yet: a pass that was broken off may have asked for it
+      p.wanted = -1;
       p.used = g;
       return {};
     }
@@ -134,6 +135,7 @@ void WeightStream::release(int g) {
 void WeightStream::prefetch(int g) {
   const std::lock_guard lock(mutex_);
   Place& p = place_of(g);
+  if (p.holds == g && p.used == -1) p.wanted = -1;
   if (p.holds == g || p.failed == g || p.wanted != -1 || p.used != -1) return;
   p.wanted = g;
   if (!start()) p.wanted = -1;
