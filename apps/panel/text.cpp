@@ -100,9 +100,8 @@ std::string title(const CardReading& c) {
 
 std::string host_memory(const HostReading& h) {
   if (!h.memory_total) return "";
-  const std::optional<uint64_t> used =
-      h.memory_available ? std::optional(*h.memory_total - std::min(*h.memory_total, *h.memory_available))
-                         : std::nullopt;
+  std::optional<uint64_t> used;
+  if (h.memory_available) used.emplace(*h.memory_total - std::min(*h.memory_total, *h.memory_available));
   std::string out = bytes_of("memory", used, h.memory_total);
   if (h.memory_limit) out += fmt::format(" (limit {})", format_bytes(*h.memory_limit));
   if (h.swap_total.value_or(0) > 0 && h.swap_free)

@@ -69,6 +69,36 @@ TEST(Engine, the_thread_count_does_not_change_the_picture) {
   EXPECT_EQ(pixels[0], pixels[2]);
 }
 
+TEST(Engine, pictures_of_a_batch_have_the_bits_of_their_single_runs) {
+  struct Way {
+    std::filesystem::path model;
+    ComputeType type;
+    float guidance;
+    const char* weights;
+  };
+  const std::filesystem::path z = testing::data("fixtures/zimage-tiny");
+  for (const Way& way : {Way{testing::mini_model(), ComputeType::f32, 4, "stored"},
+                         Way{testing::mini_model(), ComputeType::bf16, 0, "stored"},
+                         Way{testing::mini_model(), ComputeType::bf16, 0, "q8_0"},
+                         Way{testing::mini_model(), ComputeType::bf16, 4, "q4_K"},
+                         Way{z, ComputeType::bf16, 0, "stored"}, Way{z, ComputeType::f32, 3, "stored"}}) {
+    EngineOptions o = mini();
+    o.paths.model = way.model;
+    o.compute_type = way.type;
+    o.memory.weight_type = way.weights;
+    DQ_ASSERT_OK(const auto engine, Engine::open(o));
+    GenerateRequest r = small_request();
+    r.prompts = {"a cat", "a red house on a very green hill, with a river", "dog"};  // padded to the longest
+    r.guidance_scale = way.guidance;
+    r.batch_size = 1;
+    DQ_ASSERT_OK(const auto single, engine->generate(r));
+    r.batch_size = 3;
+    DQ_ASSERT_OK(const auto together, engine->generate(r));
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_EQ(single.images[i].image.pixels, together.images[i].image.pixels) << way.model << way.weights << i;
+  }
+}
+
 TEST(Engine, enhances_with_its_own_seed) {
   DQ_ASSERT_OK(const auto engine, Engine::open(mini()));
   EnhanceOptions o;

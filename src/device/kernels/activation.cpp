@@ -144,12 +144,16 @@ float exp_minus(const float* x, int64_t n, float shift, float* y) {
     sum = hn::Add(sum, e);
     hn::StoreU(e, d, y + i);
   }
-  float all = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; i < n; ++i) {
-    y[i] = hn::GetLane(exp(d, hn::Set(d, x[i] - shift)));
-    all += y[i];
+  if (i < n) {  // into the same lanes, so that masked values behind the last one change no bit of the sum
+    alignas(64) float rest[64];
+    std::fill_n(rest, lanes, shift);
+    std::copy(x + i, x + n, rest);
+    const V e = hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(n - i)), exp(d, hn::Sub(hn::Load(d, rest), s)));
+    sum = hn::Add(sum, e);
+    hn::Store(e, d, rest);
+    std::copy_n(rest, n - i, y + i);
   }
-  return all;
+  return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
 float maximum(const float* x, int64_t n) {

@@ -152,7 +152,7 @@ struct Pass {
         place(rows, n, s.dim, s.dim, s.nr, i, keys, narrow_of(worker));
       }
     float* values = packed_values(slot) + offset / kKeys * s.block_values();
-    if (s.integers) return pack_turned(widened, first, last, values, worker);
+    if (s.integers) return pack_turned(widened, b, first, last, values, worker);
     for (int64_t i = 0; i < kKeys; ++i) {
       const float* from = first + i < last ? widened(v, first + i, s.value_dim, 0) : nullptr;
       for (int64_t c = 0; c < s.padded_values; c += s.nr) {
@@ -166,12 +166,17 @@ struct Pass {
 
   /// Values as integers share their scales along the keys: first each column becomes a row.
   template <class Widened>
-  void pack_turned(const Widened& widened, int64_t first, int64_t last, float* values, int worker) const {
+  void pack_turned(const Widened& widened, int64_t b, int64_t first, int64_t last, float* values, int worker) const {
     float* turned = turned_of(worker);
+    // What fills up a short item must not coarsen the scales of its values.
+    const float* padding = mask && mask->ne[1] == 1 ? mask_row(mask, b, 0) : nullptr;
+    const std::vector<float> nothing(padding ? static_cast<size_t>(s.value_dim) : 0, 0.0f);
     for (int64_t i = 0; i < kKeys; i += 4) {
       const void* rows[4] = {};
       const auto n = static_cast<int>(std::clamp<int64_t>(last - first - i, 0, 4));
-      for (int r = 0; r < n; ++r) rows[r] = widened(v, first + i + r, s.value_dim, r);
+      for (int r = 0; r < n; ++r)
+        rows[r] =
+            padding && padding[first + i + r] == kNothing ? nothing.data() : widened(v, first + i + r, s.value_dim, r);
       interleave(rows, n, s.value_dim, kKeys, i, turned);
     }
     for (int64_t c = 0; c < s.padded_values; c += s.nr, values += s.nr * s.row_floats(kKeys))

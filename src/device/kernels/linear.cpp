@@ -14,8 +14,10 @@
 namespace danqing::kernels {
 namespace {
 
-/// Up to here each weight is read once and multiplied where it lies; packing it would cost more than the product.
-constexpr int64_t kDotRows = 8;
+/// Rows that are items' only ones (a token being decoded, a time embedding) are multiplied with each weight where it
+/// lies; packing it would cost more than the product. Which way a row goes must not depend on how many items there are:
+/// both add in an order of their own, and a picture of a batch is to be the one of its single run.
+constexpr int64_t kDotRows = 64;
 constexpr const char* kLinear = "linear";
 constexpr int64_t kDotColumns = 64;  ///< of a task
 constexpr size_t kRowsAhead = 4;     ///< rows of weights that are fetched while others are packed
@@ -129,23 +131,22 @@ void run_dots(const Linear& l, const OpRun& r, const ggml_tensor* bias, const gg
   auto* y = static_cast<float*>(r.out->data);
   const bool plain = !l.matrix || !l.matrix->scaled || l.factors_last();
   const RowSource scaled = stored_rows(weights, l.type, w->nb[1], l.in, l.matrix);
+  // Row by row, so that each is added as if it were alone; the columns' weights are still in the cache for the next.
   for_ranges(r.pool, l.out, kDotColumns, [&](int64_t first, int64_t last, int) {
-    for (int64_t m = 0; m < l.rows; m += 4) {
-      const auto rows = static_cast<int>(std::min<int64_t>(4, l.rows - m));
+    for (int64_t m = 0; m < l.rows; ++m) {
+      const float* row = x + m * l.in;
+      float* sums = y + m * l.out;
       int64_t n = first;
-      if (plain && rows == 1 && dots_columns(l.type))
+      if (plain && dots_columns(l.type))
         for (; n + 4 <= last; n += 4)
-          dot_columns(l.type, weights + static_cast<size_t>(n) * w->nb[1], w->nb[1], x + m * l.in, l.in,
-                      y + m * l.out + n);
+          dot_columns(l.type, weights + static_cast<size_t>(n) * w->nb[1], w->nb[1], row, l.in, sums + n);
       for (; n < last; ++n) {
-        float sums[4];
         if (plain)
-          dot(l.type, weights + static_cast<size_t>(n) * w->nb[1], x + m * l.in, l.in, rows, l.in, sums);
+          dot(l.type, weights + static_cast<size_t>(n) * w->nb[1], row, l.in, 1, l.in, sums + n);
         else
-          dot_expanded(l, scaled, n, x + m * l.in, rows, sums);
-        for (int i = 0; i < rows; ++i) y[(m + i) * l.out + n] = sums[i];
+          dot_expanded(l, scaled, n, row, 1, sums + n);
       }
-      for (int i = 0; i < rows; ++i) finish(l, bias, gate, m + i, first, last - first, y + (m + i) * l.out + first);
+      finish(l, bias, gate, m, first, last - first, sums + first);
     }
   });
 }
@@ -215,7 +216,7 @@ ggml_tensor* append(Graph& g, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* 
   l->rows = ggml_nrows(x), l->in = x->ne[0], l->out = weight->ne[1];
   l->bias = bias != nullptr;
   l->gate = act;
-  const bool dots = l->rows <= kDotRows;
+  const bool dots = x->ne[1] == 1 && l->rows <= kDotRows;
   if (!dots && wants_bf16(g.device(), l->type)) l->bf16 = Bf16Product::create(l->rows, l->out, l->in, weight->nb[1]);
   const int threads = g.device().pool()->threads();
   const size_t scratch = dots      ? 0
