@@ -80,6 +80,21 @@ def denoiser(a):
     return counted(run, timed(run, a.reps, a.warm_up), a.count)
 
 
+def z_image(a):
+    from diffusers import ZImageTransformer2DModel
+
+    model = random_model(lambda: ZImageTransformer2DModel(dim=3840, n_layers=a.layers, n_refiner_layers=2, n_heads=30, n_kv_heads=30,
+                                                          cap_feat_dim=2560, axes_lens=[1536, 512, 512]), a.dtype)
+    latents = [torch.randn(16, 1, a.size // 8, a.size // 8).to(a.dtype)]
+    text = [torch.randn(a.tokens, 2560).to(a.dtype)]
+    time = torch.tensor([0.5], dtype=a.dtype)
+
+    def run():
+        model(latents, time, text, return_dict=False)
+
+    return counted(run, timed(run, a.reps, a.warm_up), a.count)
+
+
 def text(a):
     """All `layers` run; Danqing leaves out the last one of its config and is given one more."""
     from transformers import Ministral3Model
@@ -171,7 +186,7 @@ def save(a):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("case", choices=["denoiser", "text", "enhancer", "vae", "mini", "load", "save"])
+    p.add_argument("case", choices=["denoiser", "z_image", "text", "enhancer", "vae", "mini", "load", "save"])
     p.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     p.add_argument("--threads", type=int, required=True)
     p.add_argument("--reps", type=int, default=3)

@@ -57,6 +57,13 @@ def cases(mini, checkpoint):
                 [*made_up, "--layers", 2, "--stage", "denoiser", "--size", f"{size}x{size}", "--text-tokens", tokens],
                 ("denoiser", "one pass"), reps=3 if size == 512 else 1,
                 slow=("ggml",) if size == 512 else ("ggml", "torch-f32")))
+    for size in (512, 1024):
+        all_cases.append(Case(
+            f"z-image-{size}", f"Z-Image denoiser step {size}x{size}, 64 text tokens, 2 layers and refiners", NETWORK,
+            ["z_image", "--size", size, "--tokens", 64],
+            ["--config", "z-image-6b", "--layers", 2, "--stage", "denoiser", "--size", f"{size}x{size}", "--text-tokens", 64],
+            ("denoiser", "one pass"), reps=3 if size == 512 else 1,
+            slow=("ggml",) if size == 512 else ("ggml", "torch-f32")))
     # Danqing leaves out the last layer, whose result nobody uses: it is given three, torch two.
     all_cases.append(Case("text", "text encoder, 256 tokens, 2 layers", NETWORK, ["text", "--tokens", 256],
                           [*made_up, "--layers", 3, "--stage", "text", "--encoder-tokens", 256], ("text", "256 tokens"), reps=5,
