@@ -2,9 +2,9 @@
 """Does the memory plan hold at the real models' sizes? Draws one step with sparse files of true shape (all zeros; the picture
 means nothing) under several budgets and sets the plan against the device's count and the process' resident memory.
 
-usage: true_size_memory.py [--danqing PROGRAM] [--model ernie-image|z-image] [--size 256x256] [--budgets 32GiB,6GiB] [--dir DIR]
+usage: true_size_memory.py [--danqing PROGRAM] [--model ernie-image|z-image] [--size 256x256] [--budgets 20GiB,6GiB] [--dir DIR]
 
-Needs about 16 GiB of free memory for the page cache at 32GiB, less at smaller budgets. Prints Markdown.
+Needs about 16 GiB of free memory for the page cache at 20GiB, less at smaller budgets. Prints Markdown.
 """
 import argparse
 import json
@@ -49,7 +49,7 @@ def main():
     a.add_argument("--danqing", default=str(ROOT / "build/release/bin/danqing"))
     a.add_argument("--model", choices=("ernie-image", "z-image"), default="ernie-image")
     a.add_argument("--size", default="256x256")
-    a.add_argument("--budgets", default="32GiB,6GiB")
+    a.add_argument("--budgets", default="20GiB,6GiB")
     a.add_argument("--dir", type=pathlib.Path)
     o = a.parse_args()
     with tempfile.TemporaryDirectory(prefix="danqing-true-size-", dir=o.dir) as d:
