@@ -6,9 +6,9 @@
 #include "base/try.h"
 #include "models/ernie_image/transformer.h"
 #include "models/mistral3/model.h"
-#include "models/vae/vae.h"
 #include "pipeline/defaults.h"
 #include "pipeline/prompt_enhancer.h"
+#include "pipeline/standard_family.h"
 #include "text/tokenizer.h"
 
 namespace danqing {
@@ -32,9 +32,9 @@ ModelDefaults kind_defaults(const Checkpoint& checkpoint) {
   return d;
 }
 
-class ErnieImageFamily final : public ModelFamily {
+class ErnieImageFamily final : public StandardFamily {
  public:
-  explicit ErnieImageFamily(FamilyContext context) : ctx_(std::move(context)) {}
+  explicit ErnieImageFamily(FamilyContext context) : StandardFamily(std::move(context)) {}
 
   /// Reads configs and tokenizers; no weights.
   Result<void> open() {
@@ -68,15 +68,20 @@ class ErnieImageFamily final : public ModelFamily {
     info_.size_multiple = static_cast<int>(pixels_per_latent_);
     if (info_.has_prompt_enhancer && ctx_.checkpoint.pe_tokenizer.empty()) info_.has_prompt_enhancer = false;
     DQ_TRY(tokenizer_, Tokenizer::load(ctx_.checkpoint.tokenizer));
-    make_slots();
+    text_encoder_ = slot_of<mistral3::TextEncoder>("text_encoder", mistral3::TextEncoder::load);
+    transformer_ = slot_of<ernie_image::Transformer>("transformer", ernie_image::Transformer::load);
+    vae_ = vae_slot();
+    if (info_.has_prompt_enhancer)
+      enhancer_ = slot_of<PromptEnhancer>(
+          "pe", [tokenizer = ctx_.checkpoint.pe_tokenizer](std::shared_ptr<Device> device, const ComponentFiles& files,
+                                                           const WeightPolicy& policy, const LoadProgress& progress) {
+            return PromptEnhancer::load(std::move(device), files, tokenizer, policy, progress);
+          });
     return {};
   }
 
-  const ModelInfo& info() const override { return info_; }
   WorkType latent_type() const override { return work_type(ctx_.compute_type); }
-  WorkType decode_type() const override { return work_type(ctx_.compute_type); }
   SigmaSpacing sigma_spacing() const override { return SigmaSpacing::one_to_zero; }
-  const FlowMatchConfig& scheduler() const override { return scheduler_; }
   Shape latent_shape(int width, int height) const override {
     return {transformer_config_.in_channels, height / pixels_per_latent_, width / pixels_per_latent_};
   }
@@ -85,49 +90,23 @@ class ErnieImageFamily final : public ModelFamily {
   }
   bool guidance_active(float guidance_scale) const override { return guidance_scale > 1.0f; }
 
-  int vae_scale() const override { return static_cast<int>(vae_config_.scale()); }
-  Result<TileCost> vae_tile_cost(int width, int height, int vae_tile) override {
-    DQ_TRY(vae::Vae * v, vae_.described(vae_.base_policy()));
-    const int64_t h = height / vae_config_.scale(), w = width / vae_config_.scale();
-    TileCost cost;
-    DQ_TRY(cost.host_bytes, v->host_bytes_decode(h, w, tiling(vae_tile)));
-    DQ_TRY(cost.repeated_work, v->repeated_work(h, w, tiling(vae_tile)));
-    return cost;
-  }
   ComponentSlot* slot(memory::Part part) override {
-    switch (part) {
-      case memory::Part::enhancer: return info_.has_prompt_enhancer ? &enhancer_ : nullptr;
-      case memory::Part::text_encoder: return &text_encoder_;
-      case memory::Part::transformer: return &transformer_;
-      case memory::Part::vae: return &vae_;
-    }
-    return nullptr;
+    if (part == memory::Part::enhancer) return info_.has_prompt_enhancer ? &enhancer_ : nullptr;
+    return part == memory::Part::transformer ? &transformer_ : StandardFamily::slot(part);
   }
 
   Result<uint64_t> compute_bytes(memory::Part part, const WeightPolicy& policy, const Workload& work,
                                  int vae_tile) override {
-    const int64_t h = work.height / pixels_per_latent_, w = work.width / pixels_per_latent_;
-    switch (part) {
-      case memory::Part::enhancer: {
-        DQ_TRY(PromptEnhancer * e, enhancer_.described(policy));
-        return e->measure(work.enhancer_prompt, work.enhancer_new);
-      }
-      case memory::Part::text_encoder: {
-        DQ_TRY(mistral3::TextEncoder * e, text_encoder_.described(policy));
-        return e->measure(1, longest(work));
-      }
-      case memory::Part::transformer: {
-        DQ_TRY(ernie_image::Transformer * t, transformer_.described(policy));
-        std::vector<int64_t> lengths = work.negative_tokens;
-        lengths.insert(lengths.end(), work.text_tokens.begin(), work.text_tokens.end());
-        return t->measure(static_cast<int64_t>(lengths.size()), h, w, lengths);
-      }
-      case memory::Part::vae: {
-        DQ_TRY(vae::Vae * v, vae_.described(policy));
-        return v->measure_decode(1, h * vae_config_.patch_size[0], w * vae_config_.patch_size[1], tiling(vae_tile));
-      }
+    if (part == memory::Part::enhancer) {
+      DQ_TRY(PromptEnhancer * e, enhancer_.described(policy));
+      return e->measure(work.enhancer_prompt, work.enhancer_new);
     }
-    return uint64_t{0};
+    if (part != memory::Part::transformer) return StandardFamily::compute_bytes(part, policy, work, vae_tile);
+    DQ_TRY(ernie_image::Transformer * t, transformer_.described(policy));
+    std::vector<int64_t> lengths = work.negative_tokens;
+    lengths.insert(lengths.end(), work.text_tokens.begin(), work.text_tokens.end());
+    return t->measure(static_cast<int64_t>(lengths.size()), work.height / pixels_per_latent_,
+                      work.width / pixels_per_latent_, lengths);
   }
 
   Result<int64_t> count_tokens(const std::string& prompt) override {
@@ -181,13 +160,6 @@ class ErnieImageFamily final : public ModelFamily {
     return vae::unpatchify(scaled, vae_config_.patch_size);
   }
 
-  Result<Tensor> decode(const Tensor& latents, const StageControl& control) override {
-    DQ_TRY(const Tensor z, vae_latents(latents, control));
-    if (control.taps) control.taps("vae_input", z);
-    DQ_TRY(vae::Vae * v, vae_.get(control.on_load));
-    return v->decode(z, tiling(vae_tile_), control.taps, control.cancelled, control.on_tile);
-  }
-
   Result<EnhanceResult> enhance(std::string_view prompt, const EnhanceOptions& options, const StageControl& control,
                                 const std::function<void(int, int, const std::string&)>& on_text) override {
     if (!info_.has_prompt_enhancer)
@@ -200,31 +172,6 @@ class ErnieImageFamily final : public ModelFamily {
   }
 
  private:
-  vae::Tiling tiling(int side) const { return {side, vae_host_memory_}; }
-
-  void make_slots() {
-    const auto policy = [&](const ComponentFiles& f) { return weight_policy(f, ctx_.compute_type); };
-    const auto& device = ctx_.device;
-    const ComponentFiles &text = *ctx_.checkpoint.find("text_encoder"), &dit = *ctx_.checkpoint.find("transformer"),
-                         &vae = *ctx_.checkpoint.find("vae");
-    text_encoder_ = {text, policy(text),
-                     [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
-                       return mistral3::TextEncoder::load(device, f, p, l);
-                     }};
-    transformer_ = {dit, policy(dit), [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
-                      return ernie_image::Transformer::load(device, f, p, l);
-                    }};
-    vae_ = {vae, policy(vae), [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
-              return vae::Vae::load(device, f, vae::Part::decoder, p, l);
-            }};
-    if (const ComponentFiles* pe = info_.has_prompt_enhancer ? ctx_.checkpoint.find("pe") : nullptr)
-      enhancer_ = {*pe, policy(*pe),
-                   [device, tokenizer = ctx_.checkpoint.pe_tokenizer](const ComponentFiles& f, const WeightPolicy& p,
-                                                                      const LoadProgress& l) {
-                     return PromptEnhancer::load(device, f, tokenizer, p, l);
-                   }};
-  }
-
   Result<TokenIds> tokens(const std::string& prompt, const StageControl& control) const {
     DQ_TRY(TokenIds ids, tokenizer_->encode(prompt, true));
     if (const auto limit = tokenizer_->model_max_length(); limit && static_cast<int64_t>(ids.size()) > *limit) {
@@ -237,16 +184,10 @@ class ErnieImageFamily final : public ModelFamily {
     return ids;
   }
 
-  FamilyContext ctx_;
-  ModelInfo info_;
   ernie_image::Config transformer_config_;
-  vae::Config vae_config_;
-  FlowMatchConfig scheduler_;
   int64_t pixels_per_latent_ = 16;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  Slot<mistral3::TextEncoder> text_encoder_;
   Slot<ernie_image::Transformer> transformer_;
-  Slot<vae::Vae> vae_;
   Slot<PromptEnhancer> enhancer_;
 };
 

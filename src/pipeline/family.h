@@ -31,7 +31,6 @@ struct StageControl {
   LoadProgress on_load;
   std::function<bool()> cancelled;
   TapSink taps;
-  std::function<void(double done)> on_tile;      ///< of a decode in tiles: the share that is done
   std::function<void(const std::string&)> note;  ///< something the user should know (a prompt that was cut)
 };
 

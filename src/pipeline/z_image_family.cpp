@@ -5,9 +5,9 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "models/qwen3/qwen3.h"
-#include "models/vae/vae.h"
 #include "models/z_image/transformer.h"
 #include "pipeline/defaults.h"
+#include "pipeline/standard_family.h"
 
 namespace danqing {
 namespace {
@@ -27,9 +27,9 @@ ModelDefaults kind_defaults(bool turbo) {
   return d;
 }
 
-class ZImageFamily final : public ModelFamily {
+class ZImageFamily final : public StandardFamily {
  public:
-  explicit ZImageFamily(FamilyContext context) : ctx_(std::move(context)) {}
+  explicit ZImageFamily(FamilyContext context) : StandardFamily(std::move(context)) {}
 
   /// Reads configs and tokenizer; no weights.
   Result<void> open() {
@@ -58,15 +58,14 @@ class ZImageFamily final : public ModelFamily {
     DQ_TRY(tokenizer_, Tokenizer::load(ctx_.checkpoint.tokenizer));
     DQ_TRY(ChatTemplate chat, z_image_template(ctx_.checkpoint.tokenizer));
     template_ = std::make_unique<ChatTemplate>(std::move(chat));
-    make_slots();
+    text_encoder_ = slot_of<mistral3::TextEncoder>("text_encoder", qwen3::load_text_encoder);
+    transformer_ = slot_of<z_image::Transformer>("transformer", z_image::Transformer::load);
+    vae_ = vae_slot();
     return {};
   }
 
-  const ModelInfo& info() const override { return info_; }
   WorkType latent_type() const override { return WorkType::f32; }  // whatever the networks compute in
-  WorkType decode_type() const override { return work_type(ctx_.compute_type); }
   SigmaSpacing sigma_spacing() const override { return SigmaSpacing::one_to_inverse_n; }
-  const FlowMatchConfig& scheduler() const override { return scheduler_; }
   Shape latent_shape(int width, int height) const override {
     return {transformer_config_.in_channels, height / vae_config_.scale(), width / vae_config_.scale()};
   }
@@ -77,46 +76,17 @@ class ZImageFamily final : public ModelFamily {
   bool limits_guidance() const override { return true; }
   int min_steps() const override { return 1; }  // sigmas from 1 down to 1/steps
 
-  int vae_scale() const override { return static_cast<int>(vae_config_.scale()); }
-  Result<TileCost> vae_tile_cost(int width, int height, int vae_tile) override {
-    DQ_TRY(vae::Vae * v, vae_.described(vae_.base_policy()));
-    const int64_t h = height / vae_config_.scale(), w = width / vae_config_.scale();
-    TileCost cost;
-    DQ_TRY(cost.host_bytes, v->host_bytes_decode(h, w, tiling(vae_tile)));
-    DQ_TRY(cost.repeated_work, v->repeated_work(h, w, tiling(vae_tile)));
-    return cost;
-  }
   ComponentSlot* slot(memory::Part part) override {
-    switch (part) {
-      case memory::Part::enhancer: break;
-      case memory::Part::text_encoder: return &text_encoder_;
-      case memory::Part::transformer: return &transformer_;
-      case memory::Part::vae: return &vae_;
-    }
-    return nullptr;
+    return part == memory::Part::transformer ? &transformer_ : StandardFamily::slot(part);
   }
 
   Result<uint64_t> compute_bytes(memory::Part part, const WeightPolicy& policy, const Workload& work,
                                  int vae_tile) override {
-    const int64_t h = work.height / vae_config_.scale(), w = work.width / vae_config_.scale();
-    switch (part) {
-      case memory::Part::enhancer: break;
-      case memory::Part::text_encoder: {
-        DQ_TRY(qwen3::TextEncoder * e, text_encoder_.described(policy));
-        return e->measure(1, longest(work));
-      }
-      case memory::Part::transformer: {
-        DQ_TRY(z_image::Transformer * t, transformer_.described(policy));
-        std::vector<int64_t> lengths = work.text_tokens;
-        lengths.insert(lengths.end(), work.negative_tokens.begin(), work.negative_tokens.end());
-        return t->measure(h, w, lengths);
-      }
-      case memory::Part::vae: {
-        DQ_TRY(vae::Vae * v, vae_.described(policy));
-        return v->measure_decode(1, h, w, tiling(vae_tile));
-      }
-    }
-    return uint64_t{0};
+    if (part != memory::Part::transformer) return StandardFamily::compute_bytes(part, policy, work, vae_tile);
+    DQ_TRY(z_image::Transformer * t, transformer_.described(policy));
+    std::vector<int64_t> lengths = work.text_tokens;
+    lengths.insert(lengths.end(), work.negative_tokens.begin(), work.negative_tokens.end());
+    return t->measure(work.height / vae_config_.scale(), work.width / vae_config_.scale(), lengths);
   }
 
   Result<int64_t> count_tokens(const std::string& prompt) override {
@@ -168,38 +138,12 @@ class ZImageFamily final : public ModelFamily {
     return vae::unscale(latents, vae_config_, decode_type() == WorkType::bf16);
   }
 
-  Result<Tensor> decode(const Tensor& latents, const StageControl& control) override {
-    DQ_TRY(const Tensor z, vae_latents(latents, control));
-    if (control.taps) control.taps("vae_input", z);
-    DQ_TRY(vae::Vae * v, vae_.get(control.on_load));
-    return v->decode(z, tiling(vae_tile_), control.taps, control.cancelled, control.on_tile);
-  }
-
   Result<EnhanceResult> enhance(std::string_view, const EnhanceOptions&, const StageControl&,
                                 const std::function<void(int, int, const std::string&)>&) override {
     return usage_error("[enhance] {}: Z-Image has no prompt enhancer", info_.name);
   }
 
  private:
-  vae::Tiling tiling(int side) const { return {side, vae_host_memory_}; }
-
-  void make_slots() {
-    const auto policy = [&](const ComponentFiles& f) { return weight_policy(f, ctx_.compute_type); };
-    const auto& device = ctx_.device;
-    const ComponentFiles &text = *ctx_.checkpoint.find("text_encoder"), &dit = *ctx_.checkpoint.find("transformer"),
-                         &vae = *ctx_.checkpoint.find("vae");
-    text_encoder_ = {text, policy(text),
-                     [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
-                       return qwen3::load_text_encoder(device, f, p, l);
-                     }};
-    transformer_ = {dit, policy(dit), [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
-                      return z_image::Transformer::load(device, f, p, l);
-                    }};
-    vae_ = {vae, policy(vae), [device](const ComponentFiles& f, const WeightPolicy& p, const LoadProgress& l) {
-              return vae::Vae::load(device, f, vae::Part::decoder, p, l);
-            }};
-  }
-
   Result<void> read_configs(const std::string& where) {
     const ComponentFiles& t = *ctx_.checkpoint.find("transformer");
     DQ_TRY(transformer_config_,
@@ -218,16 +162,10 @@ class ZImageFamily final : public ModelFamily {
     return {};
   }
 
-  FamilyContext ctx_;
-  ModelInfo info_;
   z_image::Config transformer_config_;
-  vae::Config vae_config_;
-  FlowMatchConfig scheduler_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplate> template_;
-  Slot<qwen3::TextEncoder> text_encoder_;
   Slot<z_image::Transformer> transformer_;
-  Slot<vae::Vae> vae_;
 };
 
 }  // namespace
