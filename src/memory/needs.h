@@ -27,7 +27,7 @@ struct WeightChoice {
 
 struct PartNeeds {
   Part part = Part::transformer;
-  std::vector<WeightChoice> choices;  ///< the preferred first; at least one
+  std::vector<WeightChoice> choices;  ///< the preferred first; at least that one
   uint64_t file_bytes = 0;
   int64_t passes = 1;  ///< how often a job goes through all of its layers
 };
@@ -36,6 +36,9 @@ struct Needs {
   std::vector<PartNeeds> parts;  ///< those that the job runs, in order
   int batch = 1;                 ///< pictures together, as asked
   int latent_side = 1;           ///< the longer side of the latents that the VAE gets
+  /// Further choices for a part, from the gentlest on; asked for once and only when the first ones do not all fit,
+  /// since each costs a network's description.
+  std::function<Result<std::vector<WeightChoice>>(const PartNeeds&)> further_choices;
   /// Exact bytes beyond the weights while a part computes. `batch`: pictures together; `vae_tile`: 0 = whole.
   std::function<Result<uint64_t>(Part, const WeightPolicy&, int batch, int vae_tile)> compute_bytes;
   /// Bytes of host memory beside the files: latents, features, the picture. Same arguments.

@@ -57,12 +57,12 @@ uint64_t peak_of(const std::vector<Way>& ways) {
 
 class Search {
  public:
-  Search(const Needs& needs, const Limits& limits, const MemoryOptions& options)
-      : needs_(needs), limits_(limits), options_(options) {
+  Search(Needs needs, const Limits& limits, const MemoryOptions& options)
+      : needs_(std::move(needs)), limits_(limits), options_(options) {
     reserve_ = reserve_of(options, limits.device_memory);
     budget_ = limits.device_memory - std::min(reserve_, limits.device_memory);
     uint64_t files = 0;
-    for (const PartNeeds& p : needs.parts) files += p.file_bytes;
+    for (const PartNeeds& p : needs_.parts) files += p.file_bytes;
     rate_ = files > limits.host_memory ? kDisk : limits.is_cpu ? kHostMemory : kLink;
     files_cached_ = files <= limits.host_memory;
   }
@@ -82,6 +82,7 @@ class Search {
     }
     if (best.peak > budget_) {
       best = {};
+      DQ_CHECK(add_choices());
       if (options_.offload == Offload::none) {
         for (size_t choice = 0; choice < most_choices(); ++choice)
           for (const int batch : batches_)
@@ -172,6 +173,15 @@ class Search {
     const double seen = p.part == Part::enhancer || !files_cached_ ? 1 : kVisibleCopies;
     w.cost += (file * (1 - share) + seen * file * share * static_cast<double>(p.passes)) / rate_ / batch;
     return std::optional(w);
+  }
+
+  Result<void> add_choices() {
+    if (!needs_.further_choices) return {};
+    for (PartNeeds& p : needs_.parts) {
+      DQ_TRY(std::vector<WeightChoice> more, needs_.further_choices(p));
+      for (WeightChoice& c : more) p.choices.push_back(std::move(c));
+    }
+    return {};
   }
 
   size_t most_choices() const {
@@ -300,6 +310,7 @@ class Search {
       d.policies[slot] = choice.policy;
       d.policies[slot].residency = w.placement == Placement::stream ? Residency::streamed : Residency::whole;
       d.policies[slot].resident_groups = w.resident_groups;
+      d.used[slot] = true;
       d.keep[slot] = w.placement == Placement::resident;
       offloads |= w.placement == Placement::offload;
       streams |= w.placement == Placement::stream;
@@ -355,7 +366,7 @@ class Search {
   }
 
   static constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
-  const Needs& needs_;
+  Needs needs_;
   const Limits& limits_;
   const MemoryOptions& options_;
   uint64_t reserve_ = 0, budget_ = 0;
@@ -381,8 +392,8 @@ uint64_t reserve_of(const MemoryOptions& options, uint64_t device_memory) {
   return options.reserve.value_or(std::min(device_memory / 10, kMostReserve));
 }
 
-Result<Decision> decide(const Needs& needs, const Limits& limits, const MemoryOptions& options) {
-  return Search(needs, limits, options).run();
+Result<Decision> decide(Needs needs, const Limits& limits, const MemoryOptions& options) {
+  return Search(std::move(needs), limits, options).run();
 }
 
 }  // namespace danqing::memory

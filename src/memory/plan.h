@@ -18,6 +18,7 @@ struct Limits {
 struct Decision {
   MemoryPlan plan;
   std::array<WeightPolicy, kParts.size()> policies;  ///< by Part: in which type and how to load
+  std::array<bool, kParts.size()> used{};            ///< by Part: the job runs it
   std::array<bool, kParts.size()> keep{};            ///< by Part: stays on the device after its stage
 };
 
@@ -29,6 +30,6 @@ uint64_t reserve_of(const MemoryOptions& options, uint64_t device_memory);
 /// quantised on load. Quantising comes before streaming only where streaming would cost more time than it can hide: for
 /// an enhancer's hundreds of tokens, and for files that the host cannot keep in memory. Error does_not_fit says by how
 /// much and what would fit.
-Result<Decision> decide(const Needs& needs, const Limits& limits, const MemoryOptions& options);
+Result<Decision> decide(Needs needs, const Limits& limits, const MemoryOptions& options);
 
 }  // namespace danqing::memory

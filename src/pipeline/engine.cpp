@@ -30,6 +30,12 @@ auto guarded(F&& f) -> decltype(f()) {
   }
 }
 
+Result<std::shared_ptr<Device>> open_device(const EngineOptions& options) {
+  DQ_TRY(std::shared_ptr<Device> device, Device::open(options.device, options.cpu));
+  device->set_attention_chunk(options.memory.attention_chunk);
+  return device;
+}
+
 /// The same model once more, without weights: plans while the engine computes.
 struct Planner {
   const FamilyEntry* entry = nullptr;
@@ -41,8 +47,7 @@ struct Planner {
   PlanCache cache;
 
   Result<void> open() {
-    DQ_TRY(device, Device::open(options.device, options.cpu));
-    device->set_attention_chunk(options.memory.attention_chunk);
+    DQ_TRY(device, open_device(options));
     DQ_TRY(family, entry->make({device, checkpoint, compute_type}));
     return {};
   }
@@ -180,8 +185,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options) {
     return bad_input("[model] {}: expected one of the pipelines that this build runs ({}), got '{}'",
                      options.paths.model.empty() ? options.paths.transformer.string() : options.paths.model.string(),
                      known, checkpoint.pipeline_class.empty() ? "unknown" : checkpoint.pipeline_class);
-  DQ_TRY(std::shared_ptr<Device> device, Device::open(options.device, options.cpu));
-  device->set_attention_chunk(options.memory.attention_chunk);
+  DQ_TRY(std::shared_ptr<Device> device, open_device(options));
   DeviceInfo budget = device->info();
   if (options.memory.device_memory) budget.memory_free = options.memory.device_memory;
   const ComputeType type = resolve_compute_type(options.compute_type, checkpoint, budget);

@@ -32,10 +32,7 @@ Result<void> JobResidency::plan(const JobShape& job, const StageControl& control
 
 Result<void> JobResidency::load_residents(const StageControl& control) {
   for (const Part p : memory::kParts) {
-    ComponentSlot* slot = family_.slot(p);
-    const bool used = std::any_of(decision_.plan.components.begin(), decision_.plan.components.end(),
-                                  [&](const ComponentPlan& c) { return c.role == memory::role(p); });
-    if (slot && used && keeps(p)) DQ_CHECK(slot->load(control.on_load));
+    if (keeps(p)) DQ_CHECK(family_.slot(p)->load(control.on_load));
   }
   return {};
 }

@@ -31,19 +31,21 @@ Result<std::optional<DType>> asked_type(const std::string& word) {
   return t;
 }
 
-/// Ways to keep a part's weights, the preferred first. The VAE is small and sensitive: always as it is.
-Result<std::vector<memory::WeightChoice>> choices(ComponentSlot& slot, Part part, const MemoryOptions& options) {
+/// How a part's weights are kept if memory allows: as stored, or in the type that was asked for. The VAE is small and
+/// sensitive: always as it is.
+Result<memory::WeightChoice> first_choice(ComponentSlot& slot, Part part, std::optional<DType> asked) {
+  WeightPolicy policy = slot.base_policy();
+  if (asked && part != Part::vae) policy.matrix = asked;
+  DQ_TRY(WeightSizes sizes, slot.sizes(policy));
+  return memory::WeightChoice{policy, std::move(sizes), asked && is_quantized(*asked) ? 1 : 0};
+}
+
+/// Quantised ones, where they save a tenth at least.
+Result<std::vector<memory::WeightChoice>> smaller_choices(ComponentSlot& slot, Part part, uint64_t plain) {
   std::vector<memory::WeightChoice> list;
-  DQ_TRY(const std::optional<DType> asked, asked_type(options.weight_type));
-  const WeightPolicy& base = slot.base_policy();
-  WeightPolicy first = base;
-  if (asked && part != Part::vae) first.matrix = asked;
-  DQ_TRY(WeightSizes sizes, slot.sizes(first));
-  const uint64_t plain = sizes.total;
-  list.push_back({first, std::move(sizes), asked && is_quantized(*asked) ? 1 : 0});
-  if (options.weight_type != "auto" || part == Part::vae) return list;
+  if (part == Part::vae) return list;
   for (const DType t : kQuantized) {
-    WeightPolicy p = base;
+    WeightPolicy p = slot.base_policy();
     p.matrix = t;
     DQ_TRY(WeightSizes smaller, slot.sizes(p));
     if (smaller.total < plain * 9 / 10) list.push_back({p, std::move(smaller), t == DType::q8_0 ? 1 : 2});
@@ -97,19 +99,25 @@ Result<memory::Decision> plan_job(ModelFamily& family, const memory::Limits& lim
   const Shape latents = family.latent_shape(job.width, job.height);
   const int scale = family.vae_scale();
   needs.latent_side = std::max(job.width, job.height) / scale;
+  DQ_TRY(const std::optional<DType> asked, asked_type(options.weight_type));
   for (const Part part : memory::kParts) {
     ComponentSlot* slot = family.slot(part);
     if (!slot || (part == Part::enhancer && job.enhancer_prompt == 0) || (part == Part::text_encoder && !job.encodes) ||
         (!job.draws && (part == Part::transformer || part == Part::vae)))
       continue;
     memory::PartNeeds p{part};
-    DQ_TRY(p.choices, choices(*slot, part, options));
+    DQ_TRY(memory::WeightChoice first, first_choice(*slot, part, asked));
+    p.choices.push_back(std::move(first));
     p.file_bytes = file_bytes(*slot);
     if (part == Part::enhancer) p.passes = job.enhancer_new;
     if (part == Part::text_encoder) p.passes = job.negative_tokens.empty() ? 1 : 2;
     if (part == Part::transformer) p.passes = std::max<int64_t>(1, job.passes);
     needs.parts.push_back(std::move(p));
   }
+  if (options.weight_type == "auto")
+    needs.further_choices = [&](const memory::PartNeeds& p) {
+      return smaller_choices(*family.slot(p.part), p.part, p.choices[0].sizes.total);
+    };
   needs.compute_bytes = [&](Part part, const WeightPolicy& policy, int batch, int tile) -> Result<uint64_t> {
     std::vector<Workload> work;
     if (part == Part::transformer) {
@@ -158,7 +166,7 @@ Result<memory::Decision> plan_job(ModelFamily& family, const memory::Limits& lim
     }
     return bytes;
   };
-  DQ_TRY(memory::Decision d, memory::decide(needs, limits, options));
+  DQ_TRY(memory::Decision d, memory::decide(std::move(needs), limits, options));
   d.plan.width = job.width;
   d.plan.height = job.height;
   for (const auto* lengths : {&job.text_tokens, &job.negative_tokens})
@@ -167,9 +175,8 @@ Result<memory::Decision> plan_job(ModelFamily& family, const memory::Limits& lim
 }
 
 void apply(const memory::Decision& decision, ModelFamily& family) {
-  for (const ComponentPlan& c : decision.plan.components)
-    for (const Part part : memory::kParts)
-      if (memory::role(part) == c.role) family.slot(part)->keep_as(decision.policies[static_cast<size_t>(part)]);
+  for (const Part part : memory::kParts)
+    if (const auto i = static_cast<size_t>(part); decision.used[i]) family.slot(part)->keep_as(decision.policies[i]);
   family.set_vae_tile(decision.plan.vae_tile);
 }
 
