@@ -1,7 +1,6 @@
 // danqing plan: how a job would use a device's memory, from configs and headers alone.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdio>
 
 #include "base/log.h"
@@ -26,15 +25,6 @@ struct Options {
   bool json = false;
 };
 
-Result<int> batch_of(const std::string& word) {
-  if (word == "auto") return 0;
-  int n = 0;
-  const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), n);
-  if (error != std::errc() || rest != word.data() + word.size() || n < 1)
-    return usage_error("[--batch] expected auto or a number of pictures from 1 on, got '{}'", word);
-  return n;
-}
-
 Result<int> run(const Options& o) {
   log::set_level(log::Level::error);
   ModelOptions model = o.model;
@@ -47,7 +37,7 @@ Result<int> run(const Options& o) {
   if (!o.size.empty()) {
     DQ_TRY(std::tie(r.width, r.height), parse_size(o.size));
   }
-  DQ_TRY(const int batch, batch_of(o.batch));
+  DQ_TRY(const int batch, parse_count_or_auto(o.batch, "--batch", "pictures"));
   DQ_TRY(r.enhancer, parse_enhancer_mode(o.enhancer));
   r.images_per_prompt = r.batch_size = batch ? batch : kMostTogether;
   r.num_inference_steps = o.steps;

@@ -1,9 +1,8 @@
 #include "common/memory_options.h"
 
-#include <charconv>
-
 #include "base/try.h"
 #include "base/units.h"
+#include "common/parse.h"
 
 namespace danqing::app {
 namespace {
@@ -72,13 +71,7 @@ Result<MemoryOptions> parse_memory(const MemoryWords& w) {
     o.vae_tiling = VaeTiling::off;
   else if (w.vae_tiling != "auto")
     return usage_error("[--vae-tiling] expected auto, on or off, got '{}'", w.vae_tiling);
-  if (w.attention_chunk != "auto") {
-    const char* end = w.attention_chunk.data() + w.attention_chunk.size();
-    const auto [rest, error] = std::from_chars(w.attention_chunk.data(), end, o.attention_chunk);
-    if (error != std::errc() || rest != end || o.attention_chunk < 1)
-      return usage_error("[--attention-chunk] expected auto or a number of queries from 1 on, got '{}'",
-                         w.attention_chunk);
-  }
+  DQ_TRY(o.attention_chunk, parse_count_or_auto(w.attention_chunk, "--attention-chunk", "queries"));
   o.weight_type = w.weight_type;
   return o;
 }

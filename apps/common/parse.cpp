@@ -49,6 +49,15 @@ Result<std::vector<uint64_t>> parse_seeds(std::string_view text) {
   return seeds;
 }
 
+Result<int> parse_count_or_auto(std::string_view text, std::string_view option, std::string_view what) {
+  if (text == "auto") return 0;
+  int n = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || rest != text.data() + text.size() || n < 1)
+    return usage_error("[{}] expected auto or a number of {} from 1 on, got '{}'", option, what, text);
+  return n;
+}
+
 Result<EnhancerMode> parse_enhancer_mode(std::string_view text) {
   if (text == "auto") return EnhancerMode::automatic;
   if (text == "on") return EnhancerMode::on;

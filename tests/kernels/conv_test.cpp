@@ -3,6 +3,7 @@
 #include <map>
 #include <random>
 
+#include "kernels/compute.h"
 #include "nn/nn.h"
 #include "testing/testing.h"
 
@@ -13,47 +14,6 @@ using testing::close;
 
 // f32 sums in another order. F(2x2, 3x3) adds values of a tile before it multiplies: measured up to 6e-7.
 constexpr double kF32 = 2e-6;
-
-Tensor random(const Shape& shape, unsigned seed, float std = 1.0f, float mean = 0.0f) {
-  std::mt19937 gen(seed);
-  std::normal_distribution<float> normal(mean, std);
-  Tensor t(shape);
-  for (float& x : t.data) x = normal(gen);
-  return t;
-}
-
-using Inputs = std::map<std::string, Tensor>;
-using Tensors = std::map<std::string, ggml_tensor*>;
-using Build = std::function<ggml_tensor*(Graph&, const Tensors&)>;
-
-struct Ran {
-  Tensor y;
-  std::map<std::string, Tensor> taps;
-  size_t bytes = 0;
-};
-
-Ran compute(const Inputs& inputs, const Build& build, const DeviceOptions& options, bool taps = false) {
-  Ran r;
-  auto device = Device::open("cpu", options);
-  EXPECT_TRUE(device.ok());
-  auto graph = std::make_unique<Graph>(**device, 64, taps);
-  Tensors t;
-  for (const auto& [name, value] : inputs) t[name] = graph->input(name, DType::f32, value.shape);
-  ggml_tensor* y = build(*graph, t);
-  graph->output("y", y, {y->ne[3], y->ne[2], y->ne[1], y->ne[0]});
-  Runner runner(std::move(graph));
-  r.bytes = runner.measure();
-  for (int run = 0; run < 2; ++run) {  // a second run finds what the first left in memory
-    for (const auto& [name, value] : inputs) EXPECT_TRUE(runner.set(name, value.data).ok());
-    const auto done = runner.run();
-    EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().message);
-  }
-  auto read = runner.read("y");
-  EXPECT_TRUE(read.ok());
-  if (read.ok()) r.y = *read;
-  EXPECT_TRUE(runner.send_taps([&](const std::string& n, const Tensor& v) { r.taps[n] = v; }).ok());
-  return r;
-}
 
 /// The result of our kernels, which must be near plain ggml's and the same for every number of threads.
 Tensor check(const Inputs& inputs, const Build& build, double tolerance = kF32) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "kernels/compute.h"
 #include "nn/nn.h"
 #include "testing/testing.h"
 
@@ -15,35 +16,8 @@ using testing::close;
 
 constexpr double kF32 = 2e-6;  // as in conv_test.cpp
 
-Tensor random(const Shape& shape, unsigned seed, float std = 1.0f, float mean = 0.0f) {
-  std::mt19937 gen(seed);
-  std::normal_distribution<float> normal(mean, std);
-  Tensor t(shape);
-  for (float& x : t.data) x = normal(gen);
-  return t;
-}
-
-using Inputs = std::map<std::string, Tensor>;
-using Tensors = std::map<std::string, ggml_tensor*>;
-using Build = std::function<ggml_tensor*(Graph&, const Tensors&)>;
-
 Tensor compute(const Inputs& inputs, const Build& build, CpuKernels kernels) {
-  DeviceOptions options;
-  options.threads = 2, options.kernels = kernels;
-  auto device = Device::open("cpu", options);
-  EXPECT_TRUE(device.ok());
-  auto graph = std::make_unique<Graph>(**device, 64);
-  Tensors t;
-  for (const auto& [name, value] : inputs) t[name] = graph->input(name, DType::f32, value.shape);
-  ggml_tensor* y = build(*graph, t);
-  graph->output("y", y, {y->ne[3], y->ne[2], y->ne[1], y->ne[0]});
-  Runner runner(std::move(graph));
-  for (const auto& [name, value] : inputs) EXPECT_TRUE(runner.set(name, value.data).ok());
-  const auto done = runner.run();
-  EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().message);
-  auto read = runner.read("y");
-  EXPECT_TRUE(read.ok());
-  return read.ok() ? *read : Tensor();
+  return nn::compute(inputs, build, DeviceOptions{.threads = 2, .kernels = kernels}).y;
 }
 
 struct Part {
