@@ -133,6 +133,7 @@ Result<int> serve(const Config& config) {
   raise_file_limit();
   DQ_TRY(app.models, Models::open(config));
   app.store = Store::open(config.data);
+  app.metrics.disk(config.data);
   if (!app.store->problem().empty())
     log_event(log::Level::error, app.store->problem(), {{"event.action", "storage-degraded"}});
   app.jobs = std::make_unique<Jobs>(app.config, *app.store, app.metrics);

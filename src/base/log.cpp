@@ -27,9 +27,18 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::off;
 }
 
+Sink& sink() {
+  static Sink instance;
+  return instance;
+}
+
 }  // namespace
 
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
-void write(Level level, std::string_view text) { logger().log(to_spdlog(level), "{}", text); }
+void set_sink(Sink s) { sink() = std::move(s); }
+void write(Level level, std::string_view text) {
+  if (!sink()) return logger().log(to_spdlog(level), "{}", text);
+  if (logger().should_log(to_spdlog(level))) sink()(level, text);
+}
 
 }  // namespace danqing::log

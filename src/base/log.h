@@ -2,6 +2,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <functional>
 #include <string_view>
 
 namespace danqing::log {
@@ -9,6 +10,11 @@ namespace danqing::log {
 enum class Level { debug, info, warning, error, off };
 void set_level(Level level);
 void write(Level level, std::string_view text);
+
+/// Takes the lines in place of standard error, from any thread; only those that the level lets through. Set before
+/// threads are started. An empty one gives them back to standard error.
+using Sink = std::function<void(Level, std::string_view)>;
+void set_sink(Sink sink);
 
 template <class... A>
 void debug(fmt::format_string<A...> f, A&&... a) {

@@ -18,14 +18,24 @@ const Headers kSecurity{
      "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
 };
 
-/// W3C trace context: the client's trace goes on through the job.
+bool lower_hex(std::string_view t) {
+  return std::all_of(t.begin(), t.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
+
+/// W3C trace context (version-trace-parent-flags): the client's trace goes on through the job. What the standard calls
+/// invalid (zeros, capitals, version ff, a longer version 00) begins a trace of our own.
 std::string trace_of(const Request& r) {
   const std::string t = r.header("traceparent");
-  if (t.size() == 55 && t.compare(0, 3, "00-") == 0 && t[35] == '-' &&
-      std::all_of(t.begin() + 3, t.begin() + 35,
-                  [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }))
-    return t.substr(3, 32);
-  return random_hex(16);
+  const std::string_view v(t);
+  constexpr size_t kSize = 55;
+  const bool shape = v.size() >= kSize && v[2] == '-' && v[35] == '-' && v[52] == '-' &&
+                     lower_hex(v.substr(0, 2)) && lower_hex(v.substr(3, 32)) && lower_hex(v.substr(36, 16)) &&
+                     lower_hex(v.substr(53, 2));
+  const bool good = shape && v.substr(0, 2) != "ff" &&
+                    (v.size() == kSize || (v.substr(0, 2) != "00" && v[kSize] == '-')) &&
+                    v.substr(3, 32).find_first_not_of('0') != v.npos &&
+                    v.substr(36, 16).find_first_not_of('0') != v.npos;
+  return good ? t.substr(3, 32) : random_hex(16);
 }
 
 std::string host_of(const std::string& host) {  // without the port

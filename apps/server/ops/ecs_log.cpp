@@ -2,6 +2,7 @@
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <ctime>
@@ -34,6 +35,15 @@ spdlog::level::level_enum level_of(log::Level l) {
   return spdlog::level::off;
 }
 
+/// Of this process, for its life: where several processes write one log.
+const std::string& host_name() {
+  static const std::string name = [] {
+    char text[256] = "";
+    return gethostname(text, sizeof text - 1) == 0 ? std::string(text) : std::string();
+  }();
+  return name;
+}
+
 std::string timestamp() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
@@ -50,6 +60,9 @@ std::string timestamp() {
 void configure_log(bool json, log::Level level) {
   as_json = json;
   logger().set_level(level_of(level));
+  // What the engine says goes the same way, so that every line on stderr is one of ours.
+  log::set_level(level);
+  log::set_sink([](log::Level l, std::string_view text) { log_event(l, text, {{"log.logger", "danqing.engine"}}); });
 }
 
 void log_event(log::Level level, std::string_view message, const Json& fields) {
@@ -62,8 +75,12 @@ void log_event(log::Level level, std::string_view message, const Json& fields) {
     j["@timestamp"] = timestamp();
     j["log.level"] = level_name;
     j["message"] = std::string(message);
-    j["ecs.version"] = "1.6.0";
+    j["ecs.version"] = "8.17.0";
     j["service.name"] = "danqing";
+    j["service.version"] = DANQING_VERSION;
+    j["event.dataset"] = "danqing";
+    j["host.name"] = host_name();
+    j["process.pid"] = static_cast<int64_t>(getpid());
     logger().log(l, "{}", dump_json(j));
   } else {
     std::string line = timestamp() + " " + level_name + " " + one_line(message, 500);

@@ -6,6 +6,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <filesystem>
+
 namespace danqing::server {
 namespace {
 using namespace prometheus;
@@ -32,6 +34,8 @@ struct Metrics::Impl {
   Histogram& histogram(const char* name, const char* help) {
     return BuildHistogram().Name(name).Help(help).Register(registry).Add({}, kSeconds);
   }
+  std::string directory;
+
   void gauge(const char* name, const char* help, double value) {
     BuildGauge().Name(name).Help(help).Register(registry).Add({}).Set(value);
   }
@@ -54,6 +58,7 @@ void Metrics::picture(double seconds) {
   impl_->picture_seconds.Observe(seconds);
 }
 void Metrics::batch(int pictures) { impl_->batch_size.Observe(pictures); }
+void Metrics::disk(const std::string& directory) { impl_->directory = directory; }
 
 std::string Metrics::text(const Now& n) {
   Impl& i = *impl_;
@@ -67,6 +72,13 @@ std::string Metrics::text(const Now& n) {
   i.gauge("danqing_device_memory_predicted_bytes", "Weights of the loaded models", n.predicted);
   i.gauge("danqing_process_resident_bytes", "Host memory of the process", n.host_memory);
   i.gauge("danqing_store_picture_bytes", "Pictures on disk", n.picture_bytes);
+  std::error_code ec;
+  const auto room = std::filesystem::space(i.directory, ec);
+  if (!ec) {
+    i.gauge("danqing_store_disk_free_bytes", "Room where jobs and pictures are kept",
+            static_cast<double>(room.available));
+    i.gauge("danqing_store_disk_total_bytes", "Size of that file system", static_cast<double>(room.capacity));
+  }
   return TextSerializer().Serialize(i.registry.Collect());
 }
 

@@ -16,6 +16,8 @@ class Metrics {
   void step(double seconds);
   void picture(double seconds);
   void batch(int pictures);
+  /// The file system of the jobs and pictures, whose room is shown. Before the first text().
+  void disk(const std::string& directory);
   /// Values that are read when somebody asks.
   struct Now {
     double queued = 0, running = 0, connections = 0, loaded_models = 0, device_allocated = 0, device_peak = 0,
