@@ -4,15 +4,18 @@
 set -euo pipefail
 destination=${1:?usage: packages.sh DESTINATION [PACKAGE...]}
 shift
+libraries() {
+  find "$destination" -type f \( -perm -u+x -o -name '*.so*' \) -exec ldd {} \; 2>/dev/null |
+    awk '/=> \// {print $3}' | grep -v "^$destination" | sort -u
+}
+# A library lies in /lib for the loader and in /usr/lib for dpkg, or the other way round: all are asked for, in one go, and
+# those that dpkg does not know are no error.
+mapfile -t paths < <(libraries | while read -r library; do
+  printf '%s\n' "$library" "$(realpath "$library")" "/usr$library" "${library#/usr}"
+done)
 {
   for name in "$@"; do echo "$name"; done
-  find "$destination" -type f \( -perm -u+x -o -name '*.so*' \) -exec ldd {} \; 2>/dev/null |
-    awk '/=> \// {print $3}' | grep -v "^$destination" | sort -u |
-    while read -r library; do
-      # A library lies in /lib for the loader and in /usr/lib for dpkg, or the other way round.
-      for path in "$library" "$(realpath "$library")" "/usr$library" "${library#/usr}"; do
-        owner=$(dpkg-query -S "$path" 2>/dev/null | head -n 1) || true
-        if [ -n "$owner" ]; then echo "${owner%%:*}"; break; fi
-      done
-    done
+  if [ ${#paths[@]} -gt 0 ]; then
+    { dpkg-query -S "${paths[@]}" 2>/dev/null || true; } | sed -n 's/^\([^:, ]*\).*/\1/p'
+  fi
 } | sort -u

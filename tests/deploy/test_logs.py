@@ -37,7 +37,7 @@ class Log(OwnServerTest):
         return found[0]
 
     def test_one_job_from_request_to_picture(self):
-        s = self.serve("--log-level", "debug", "--log-prompts")
+        s = self.serve("--log-level", "debug")
         job = s.post("/v1/jobs", SMALL, headers={"traceparent": PARENT}).json()["id"]
         s.finished(job)
         self.assertEqual(s.stop(), 0)

@@ -7,7 +7,7 @@ import urllib.parse
 import urllib.request
 
 from tools import DEPLOY, SOURCE, full_machine, harness, tick, tool
-from harness import OwnServerTest, json, main, pathlib, signal, subprocess, time, unittest, until
+from harness import OwnServerTest, json, main, pathlib, signal, subprocess, threading, unittest, until
 
 import rules_cases
 
@@ -116,6 +116,8 @@ class Scraped(OwnServerTest):
             with urllib.request.urlopen(self.url + "query?" + urllib.parse.urlencode({"query": expr}), timeout=10) as r:
                 return json.load(r)["data"]["result"]
         except urllib.error.HTTPError as e:
+            if e.code == 503:  # it starts
+                return None
             self.fail(f"{expr}: {e.read().decode()}")
         except OSError:
             return None
@@ -126,13 +128,17 @@ class Scraped(OwnServerTest):
         s = self.serve("--sysfs-root", tree)
         s.finished(s.submit())
         s.finished(s.submit(deadline_seconds=1, num_inference_steps=150, size="256x256"))
-        n = 0
+        over = threading.Event()
 
-        def load():
-            nonlocal n
-            tick(tree, n := n + 1)
-            return "danqing_host_cpu_load_ratio " in s.get("/metrics").body.decode()
-        until(load)
+        def clock():  # the processors' time goes on; only then there is a load
+            n = 0
+            while not over.wait(0.3):
+                tick(tree, n := n + 1)
+        thread = threading.Thread(target=clock)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(over.set)
+        until(lambda: "danqing_host_cpu_load_ratio " in s.get("/metrics").body.decode())
         return s
 
     def names(self, server):
@@ -161,7 +167,10 @@ class Scraped(OwnServerTest):
             for variable, value in (("$__rate_interval", "1m"), ("$instance", ".*"), ("$gpu", ".*")):
                 expr = expr.replace(variable, value)
             self.assertNotIn("$", expr, where)
-            self.assertTrue(self.query(expr), f"{where}: {expr} gives nothing")
+            try:
+                until(lambda: self.query(expr), 20)
+            except AssertionError:
+                self.fail(f"{where}: {expr} gives nothing")
         for name, expr in alerts():
             self.assertIsNotNone(self.query(expr), name)
         # The alerts' sides have values too, so that a silent alert is silent because all is well.

@@ -50,4 +50,6 @@ def full_machine(root):
 
 def tick(root, n):
     """The processors' time goes on: a load is a difference."""
-    card_tree.put(root, "proc/stat", f"cpu  {100 + 50 * n} 0 100 {1000 + 50 * n} 0 0 0 0 0 0")
+    # In one move, as a reader of the real file would see it.
+    card_tree.put(root, "proc/stat.new", f"cpu  {100 + 50 * n} 0 100 {1000 + 50 * n} 0 0 0 0 0 0")
+    (pathlib.Path(root) / "proc/stat.new").rename(pathlib.Path(root) / "proc/stat")
