@@ -66,7 +66,7 @@ class Root:
         env |= {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "SSL_CERT", "http_proxy", "https_proxy", "no_proxy", "CCACHE_"))}
         env |= self.env
         # /proc and /dev live as long as the command: its own mounts, in its own namespace.
-        script = 'mount -t proc proc "$0/proc" && mount --bind /dev "$0/dev" && exec chroot "$0" /bin/sh -c "cd $1 && $2"'
+        script = 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" /bin/sh -c "cd $1 && $2"'
         sh("unshare", "--mount", "--pid", "--fork", "--", "sh", "-c", script, self.path, shlex.quote(self.cwd), command, env=env, **kw)
 
     def step(self, word, rest, roots, arguments):
@@ -129,7 +129,7 @@ def try_image(root, work, port):
     uid, gid = map(int, root.user.split(":"))
     os.chown(data, uid, gid)
     env = {"PATH": "/usr/bin:/bin", **root.env, "DANQING_HOST": "127.0.0.1", "DANQING_PORT": str(port)}
-    script = ('mount --bind "$0" "$0" && mount -t proc proc "$0/proc" && mount --bind /dev "$0/dev" && mount -t tmpfs tmpfs "$0/tmp" && '
+    script = ('mount --bind "$0" "$0" && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount -t tmpfs tmpfs "$0/tmp" && '
               'mount --bind "$1" "$0/var/lib/danqing" && mount -o remount,ro,bind "$0" && '
               'exec chroot --userspec="$2" "$0" /usr/bin/setpriv --no-new-privs "${@:3}"')
     inside = ["unshare", "--mount", "--", "bash", "-c", script, str(root.path), str(data), root.user]
