@@ -28,13 +28,11 @@ std::string trace_of(const Request& r) {
   const std::string t = r.header("traceparent");
   const std::string_view v(t);
   constexpr size_t kSize = 55;
-  const bool shape = v.size() >= kSize && v[2] == '-' && v[35] == '-' && v[52] == '-' &&
-                     lower_hex(v.substr(0, 2)) && lower_hex(v.substr(3, 32)) && lower_hex(v.substr(36, 16)) &&
-                     lower_hex(v.substr(53, 2));
-  const bool good = shape && v.substr(0, 2) != "ff" &&
-                    (v.size() == kSize || (v.substr(0, 2) != "00" && v[kSize] == '-')) &&
-                    v.substr(3, 32).find_first_not_of('0') != v.npos &&
-                    v.substr(36, 16).find_first_not_of('0') != v.npos;
+  const bool shape = v.size() >= kSize && v[2] == '-' && v[35] == '-' && v[52] == '-' && lower_hex(v.substr(0, 2)) &&
+                     lower_hex(v.substr(3, 32)) && lower_hex(v.substr(36, 16)) && lower_hex(v.substr(53, 2));
+  const bool good =
+      shape && v.substr(0, 2) != "ff" && (v.size() == kSize || (v.substr(0, 2) != "00" && v[kSize] == '-')) &&
+      v.substr(3, 32).find_first_not_of('0') != v.npos && v.substr(36, 16).find_first_not_of('0') != v.npos;
   return good ? t.substr(3, 32) : random_hex(16);
 }
 
