@@ -9,7 +9,7 @@ ID = re.compile(r"`([a-z][a-z0-9]*(?:-[a-z0-9]+)*)`")
 # Words in code marks that look like ids and are something else: devices, libraries, units, packages, settings.
 OTHER = {"amdgpu-dkms", "danqing-nats", "danqing-client", "nats-jetstream", "make", "always", "madvise", "never", "fmt-devel", "llvmpipe", "id", "lscpu", "dmesg",
          "vulkan", "cuda", "rocminfo", "vulkaninfo", "hipcc", "toml", "latest", "base", "drain", "stopped", "started", "gcc-toolset", "ninja-build", "keep-groups", "nvidia",
-         "job-accepted", "job-started", "job-finished", "job-recovered", "model-load-failed", "reason", "message", "models", "message", "hip", "non-free-firmware", "traceparent"}
+         "job-accepted", "job-started", "job-finished", "job-recovered", "model-load-failed", "reason", "message", "models", "message", "hip", "non-free-firmware", "traceparent", "job-stage", "job-step"}
 
 
 def package(word):

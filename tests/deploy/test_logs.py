@@ -52,6 +52,33 @@ class Log(OwnServerTest):
         self.assertEqual((end["event.outcome"], end["danqing.job.id"], end["message"]), ("success", job, "job done"))
         self.assertTrue(1e6 < end["event.duration"] < 600e9)  # nanoseconds
 
+    def test_steps_and_the_model(self):
+        s = self.serve("--log-level", "debug", "--log-prompts")
+        job = s.post("/v1/jobs", {**SMALL, "prompt": 'a "red" 苹果\n{"x": 1}'}, headers={"traceparent": PARENT}).json()["id"]
+        s.finished(job)
+        s.stop()
+        lines = self.lines(s)
+        accepted = self.one(lines, "job-accepted", TRACE)
+        self.assertEqual((accepted["gen_ai.request.model"], accepted["gen_ai.output.type"], accepted["gen_ai.request.choice.count"]), ("danqing-mini", "image", 1))
+        message, = json.loads(accepted["gen_ai.input.messages"])
+        self.assertEqual(message, {"role": "user", "parts": [{"type": "text", "content": 'a "red" 苹果\n{"x": 1}'}]})
+        started = self.one(lines, "job-started", TRACE)
+        self.assertTrue(0 <= started["event.duration"] < 60e9)
+        steps = [x for x in lines if x.get("event.action") == "job-step" and x["trace.id"] == TRACE]
+        self.assertEqual([(x["danqing.job.step"], x["danqing.job.steps"], x["danqing.job.stage"]) for x in steps], [(1, 2, "denoise"), (2, 2, "denoise")])
+        self.assertTrue(all(1e4 < x["event.duration"] < 60e9 and x["danqing.job.id"] == job for x in steps))
+        stages = [x["danqing.job.stage"] for x in lines if x.get("event.action") == "job-stage" and x["trace.id"] == TRACE]
+        self.assertEqual(len(stages), len(set(stages)))
+        self.assertIn("decode", stages)
+
+    def test_prompts_only_if_asked(self):
+        s = self.serve("--log-level", "debug")
+        s.finished(s.submit(prompt="a secret thing"))
+        s.stop()
+        self.assertNotIn("secret", s.log())
+        self.assertFalse(any("gen_ai.input.messages" in x for x in self.lines(s)))
+        self.assertTrue(any("gen_ai.request.model" in x for x in self.lines(s)))
+
     def test_a_failed_job(self):
         s = self.serve()
         job = s.submit(**LONG, deadline_seconds=1)

@@ -5,6 +5,7 @@
 
 #include "base/try.h"
 #include "image/convert.h"
+#include "server/jobs/job_log.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/trace.h"
 
@@ -102,6 +103,7 @@ void Jobs::progress(const std::vector<LivePtr>& batch, const ProgressEvent& p) {
   const double now = now_seconds();
   if (p.stage == Stage::denoise && p.seconds_per_step > 0) metrics_.step(p.seconds_per_step);
   for (const LivePtr& job : batch) {
+    log_progress(job->record.trace_id, job->record.id, p, name(p.stage) != job->stage);
     Event e;
     {
       const std::lock_guard lock(mutex_);

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "doctor/explain.h"
+#include "server/jobs/job_log.h"
 #include "server/jobs/trace.h"
 
 namespace danqing::server {
@@ -91,7 +92,7 @@ Api<Jobs::Submission> Jobs::submit(JobRecord record, const std::function<void(Li
   job->images = job->record.spec.images();
   if (prepare) prepare(job);
   Json fields = trace_fields(job->record, "job-accepted");
-  if (config_.log_prompts) fields["danqing.prompts"] = job->record.spec.request.prompts;
+  fields.update(gen_ai_fields(job->record.spec, config_.log_prompts));
   log_event(log::Level::info, "job accepted", fields);
   Submission s{job->record, false};
   {
@@ -308,6 +309,7 @@ std::vector<LivePtr> Jobs::take(int most) {
   for (const LivePtr& j : batch) {
     if (j->task) continue;
     metrics_.queue_wait(j->record.started - j->record.created);
+    log_started(j->record.trace_id, j->record.id, j->record.started - j->record.created);
     if (auto r = store_.start(j->record.id, j->record.started); !r)
       log_event(log::Level::error, r.error().message, trace_fields(j->record, "job-start-not-stored"));
     Event e;
