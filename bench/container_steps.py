@@ -128,7 +128,7 @@ def try_image(root, work, port):
     data.mkdir()
     uid, gid = map(int, root.user.split(":"))
     os.chown(data, uid, gid)
-    env = {"PATH": "/usr/bin:/bin", **root.env, "DANQING_HOST": "127.0.0.1", "DANQING_PORT": str(port)}
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **root.env, "DANQING_HOST": "127.0.0.1", "DANQING_PORT": str(port)}
     script = ('mount --bind "$0" "$0" && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount -t tmpfs tmpfs "$0/tmp" && '
               'mount --bind "$1" "$0/var/lib/danqing" && mount -o remount,ro,bind "$0" && '
               'exec chroot --userspec="$2" "$0" /usr/bin/setpriv --no-new-privs "${@:3}"')
