@@ -16,6 +16,7 @@
 #include "common/model_options.h"
 #include "common/output_name.h"
 #include "common/parse.h"
+#include "common/picture_file.h"
 #include "common/plan_text.h"
 #include "common/progress.h"
 #include "common/tensor_dump.h"
@@ -29,11 +30,12 @@ struct Options {
   ModelOptions model;
   std::vector<std::string> prompts, negative;
   std::string prompt_file, output = "{prompt}-{seed}.png", size, seed, enhancer = "auto", noise = "cpu", enhancer_seed;
-  std::string sampler = "euler", dump_directory;
+  std::string sampler = "euler", dump_directory, init_image;
   std::optional<int> width, height;
   int batch = 1, batch_size = 0, quality = 95;
   std::optional<int> steps;
   std::optional<float> guidance, shift, cfg_normalization, cfg_truncation;
+  std::optional<double> strength;
   bool single_generator = false, overwrite = false, json = false, quiet = false;
   EnhanceOptions enhance;
 };
@@ -83,6 +85,11 @@ Result<GenerateRequest> make_request(const Options& o) {
   }
   if (o.noise != "cpu" && o.noise != "cuda") return usage_error("[--noise] expected cpu or cuda, got '{}'", o.noise);
   r.cuda_noise = o.noise == "cuda";
+  if (o.strength && o.init_image.empty()) return usage_error("[--strength] has a meaning only with --init-image");
+  if (!o.init_image.empty()) {
+    DQ_TRY(r.init_image, read_picture(o.init_image, "--init-image"));
+  }
+  r.strength = o.strength.value_or(r.strength);
   return r;
 }
 
@@ -145,8 +152,13 @@ void announce(const ModelInfo& info, const GenerateRequest& r, ProgressView& vie
   std::string from;
   if (!r.num_inference_steps || !r.guidance_scale || !r.width || !r.shift)
     from = fmt::format(" (defaults: {})", d.source);
-  view.say(fmt::format("{}: {}x{}, {} steps, guidance {:g}, shift {:g}{}", info.name, r.width ? r.width : d.width,
-                       r.height ? r.height : d.height, r.num_inference_steps.value_or(d.num_inference_steps),
+  const bool from_image = r.init_image.width > 0;
+  const std::string size = from_image && !(r.width && r.height)
+                               ? "size of the given picture"
+                               : fmt::format("{}x{}", r.width ? r.width : d.width, r.height ? r.height : d.height);
+  view.say(fmt::format("{}: {}, {} steps{}, guidance {:g}, shift {:g}{}", info.name, size,
+                       r.num_inference_steps.value_or(d.num_inference_steps),
+                       from_image ? fmt::format(" at strength {:g}", r.strength) : "",
                        r.guidance_scale.value_or(d.guidance_scale), r.shift.value_or(d.shift), from));
 }
 
@@ -213,8 +225,7 @@ Result<int> run(const Options& o) {
     view.say(fmt::format("tensors: {}", path.string()));
   }
   for (const std::string& n : result->notes) view.say("note: " + n);
-  if (result->plan.mode != "whole" || result->plan.vae_tile)
-    view.say(memory_line(*result));
+  if (result->plan.mode != "whole" || result->plan.vae_tile) view.say(memory_line(*result));
   view.say(fmt::format("{} in {} ({:.3f} s/step, load {}, decode {})",
                        images == 1 ? "1 picture" : fmt::format("{} pictures", images),
                        format_seconds(result->seconds_total), result->seconds_per_step,
@@ -246,6 +257,7 @@ constexpr const char* kExamples =
     "  danqing generate \"a lighthouse\" --transformer dit-Q4_K.gguf --text-encoder te.safetensors --vae "
     "vae.safetensors \\\n"
     "                   --tokenizer ERNIE-Image/tokenizer                         parts from single files\n"
+    "  danqing generate \"a lighthouse at night\" --init-image lighthouse.png --strength 0.7\n"
     "  danqing generate \"a lighthouse\" -m Z-Image-Turbo                            9 steps without guidance";
 
 }  // namespace
@@ -286,6 +298,10 @@ void add_generate(CLI::App& app, Command& command) {
   c->add_option("--batch", o->batch, "Pictures of each prompt")->capture_default_str();
   c->add_option("--batch-size", o->batch_size, "Pictures denoised together; 0 lets the device decide")
       ->capture_default_str();
+  c->add_option("--init-image", o->init_image,
+                "Picture to start from (PNG, JPEG, WebP); scaled to --size, which is its own by default");
+  c->add_option("--strength", o->strength,
+                "How much of --init-image is drawn anew: above 0, up to 1 (default: 0.6). Of N steps N x strength run");
   c->add_option("--sampler", o->sampler, "euler (as diffusers) or heun (second order, two passes a step)")
       ->capture_default_str();
   c->add_option("--shift", o->shift, "Timestep shift of the schedule (default: the scheduler's)");

@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "common/model_options.h"
 #include "common/parse.h"
+#include "common/picture_file.h"
 #include "common/plan_text.h"
 
 namespace danqing::app {
@@ -18,10 +19,11 @@ constexpr int kMostTogether = 64;  // pictures tried with --batch auto
 
 struct Options {
   ModelOptions model;
-  std::string positional, size, batch = "1", enhancer = "auto", prompt;
+  std::string init_image, positional, size, batch = "1", enhancer = "auto", prompt;
   int text_tokens = 0;
   std::optional<int> steps;
   std::optional<float> guidance;
+  double strength = GenerateRequest().strength;
   bool json = false;
 };
 
@@ -42,6 +44,10 @@ Result<int> run(const Options& o) {
   r.images_per_prompt = r.batch_size = batch ? batch : kMostTogether;
   r.num_inference_steps = o.steps;
   r.guidance_scale = o.guidance;
+  if (!o.init_image.empty()) {
+    DQ_TRY(r.init_image, read_picture(o.init_image, "--init-image"));
+  }
+  r.strength = o.strength;
   DQ_TRY(const std::unique_ptr<Engine> engine, open_engine(model));
   DQ_TRY(const MemoryPlan plan, engine->plan(r, o.text_tokens));
   const std::string text = o.json ? dump_json(plan_json(plan), 2) + "\n" : plan_text(plan);
@@ -67,6 +73,8 @@ void add_plan(CLI::App& app, Command& command) {
       ->check(CLI::Range(1, 1 << 20));
   c->add_option("--steps", o->steps, "Denoising steps (default: the model's)");
   c->add_option("--guidance", o->guidance, "Guidance scale (default: the model's)");
+  c->add_option("--init-image", o->init_image, "Plan for a run that starts from this picture");
+  c->add_option("--strength", o->strength, "How much of --init-image is drawn anew")->capture_default_str();
   c->add_option("--prompt-enhancer", o->enhancer, "on, off, or auto (the model's default)")->capture_default_str();
   c->add_flag("--json", o->json, "Print JSON");
   add_model_options(*c, o->model);

@@ -24,6 +24,7 @@ std::string stage_text(Stage stage) {
     case Stage::load: return "load weights";
     case Stage::enhance: return "enhance prompt";
     case Stage::encode_text: return "encode prompt";
+    case Stage::encode_image: return "encode given picture";
     case Stage::denoise: return "denoise";
     case Stage::decode: return "decode picture";
   }

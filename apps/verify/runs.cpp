@@ -28,13 +28,41 @@ Result<std::vector<std::string>> texts(const Json& json, const char* member, con
   return out;
 }
 
-Result<Call> read_call(const Golden& g) {
+/// The texts of a call that names its prompts as tokens.json does.
+Result<std::vector<std::string>> named_prompts(const Model& m, const Json& names, const std::string& where) {
+  DQ_TRY(const Json tokens, read_json(m.stem("tokens.json")));
+  std::vector<std::string> out;
+  for (const Json& n : names) {
+    if (!n.is_string() || !tokens.contains("prompts") || !tokens["prompts"].contains(n.get<std::string>()))
+      return bad_input("[verify] {}: 'call.prompt' expected names of tokens.json's prompts", where);
+    out.push_back(tokens["prompts"][n.get<std::string>()].get<std::string>());
+  }
+  return out;
+}
+
+/// "image_in_u8" [H, W, 3] as a picture.
+Result<Image> given_picture(Golden& g) {
+  DQ_TRY(const Tensor t, g.tensor("image_in_u8", 3));
+  if (t.size(2) != 3) return bad_input("[verify] {}: 'image_in_u8' expected 3 channels, got {}", g.label(), t.size(2));
+  Image image{static_cast<int>(t.size(1)), static_cast<int>(t.size(0)), {}};
+  for (const float v : t.data) image.pixels.push_back(static_cast<uint8_t>(v));
+  return image;
+}
+
+Result<Call> read_call(const Model& m, Golden& g) {
   const std::string where = g.label() + ".json";
   DQ_TRY(const JsonObject top, JsonObject::of(g.json(), where));
   DQ_TRY(const JsonObject call, top.object("call"));
   Call out;
   GenerateRequest& r = out.request;
   DQ_TRY(r.prompts, texts(g.json(), "prompt_text", where));
+  if (const Json* names = call.get("prompt"); r.prompts.empty() && names && names->is_array()) {
+    DQ_TRY(r.prompts, named_prompts(m, *names, where));
+  }
+  if (call.has("strength")) {
+    DQ_TRY(r.strength, call.number("strength"));
+    DQ_TRY(r.init_image, given_picture(g));
+  }
   DQ_TRY(r.negative_prompts, texts(g.json(), "negative_text", where));
   DQ_TRY(const int64_t width, call.integer_in("width", 1, 1 << 16));
   DQ_TRY(const int64_t height, call.integer_in("height", 1, 1 << 16));
@@ -121,6 +149,8 @@ Result<Results> run(Engine& engine, const GenerateRequest& request,
 std::vector<fs::path> picture_files(const Model& m, const std::string& name) {
   std::vector<fs::path> out;
   std::error_code ec;
+  const fs::path only = m.golden_directory() / "png" / (name + "_out.png");
+  if (fs::exists(only, ec)) out.push_back(only);
   for (int i = 0;; ++i) {
     const fs::path file = m.golden_directory() / "png" / fmt::format("{}_{}_f32.png", name, i);
     if (!fs::exists(file, ec)) return out;
@@ -170,7 +200,7 @@ Tolerance value_tolerance(Golden& g, const std::string& key, double factor) {
 }
 
 Result<void> check_f32(const Model& m, const std::string& name, Golden& g, SharedEngine& engine, Checker& c) {
-  DQ_TRY(const Call call, read_call(g));
+  DQ_TRY(const Call call, read_call(m, g));
   DQ_TRY(auto* e, engine.get());
   DQ_TRY(Results r, run(**e, call.request, wanted_by(g)));
   add_other_forms(g, r);
@@ -206,8 +236,8 @@ void check_bf16_picture(Golden& g, const std::string& key, Golden& f32, const st
   c.compare(key + " levels", g, key, got, bound(2));
 }
 
-Result<void> check_bf16(Golden& g, Golden& f32, SharedEngine& engine, Checker& c) {
-  DQ_TRY(const Call call, read_call(g));
+Result<void> check_bf16(const Model& m, Golden& g, Golden& f32, SharedEngine& engine, Checker& c) {
+  DQ_TRY(const Call call, read_call(m, g));
   DQ_TRY(auto* e, engine.get());
   DQ_TRY(Results r, run(**e, call.request, wanted_by(g)));
   add_other_forms(g, r);
@@ -248,18 +278,18 @@ void add_runs(const Model& m, const std::vector<std::string>& files) {
   const auto bf16_engine = std::make_shared<SharedEngine>([m] { return m.open_engine(true); });
   for (const std::string& file : files) {
     const bool bf16 = file.ends_with("_bf16");
-    const std::string name = file.substr(4, file.rfind('_') - 4);
+    const std::string name = file.starts_with("run_") ? file.substr(4, file.rfind('_') - 4) : file;
     const auto g = m.golden(file);
     if (g->error()) continue;  // has its row
-    const auto call = read_call(*g);
+    const auto call = read_call(m, *g);
     if (!call)
       m.suite.fail(m.stage(file), "call", call.error().message);
     else if (!call->why_not.empty())
       m.suite.skip(m.stage(file), name, g, g->keys(), call->why_not);
     else if (bf16)
       m.suite.add(m.stage(file), name, g, g->keys(),
-                  [g, f32 = m.golden("run_" + name + "_f32"), bf16_engine](Checker& c) {
-                    return check_bf16(*g, *f32, *bf16_engine, c);
+                  [m, g, f32 = m.golden("run_" + name + "_f32"), bf16_engine](Checker& c) {
+                    return check_bf16(m, *g, *f32, *bf16_engine, c);
                   });
     else
       m.suite.add(m.stage(file), name, g, g->keys(),

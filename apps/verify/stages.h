@@ -16,7 +16,7 @@ void add_transformer_bf16_weights(const Model& m);       ///< dit_bf16weights_f3
 void add_transformer_bf16(const Model& m);               ///< dit_bf16
 void add_scheduler(const Model& m);
 void add_init_latents(const Model& m);
-void add_runs(const Model& m, const std::vector<std::string>& files);  ///< run_NAME_f32, run_NAME_bf16
+void add_runs(const Model& m, const std::vector<std::string>& files);  ///< run_NAME_f32, run_NAME_bf16, img2img
 void add_vae(const Model& m);
 void add_enhancer(const Model& m);  ///< pe
 void add_errors(const Model& m);    ///< errors.json

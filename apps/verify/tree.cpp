@@ -72,12 +72,11 @@ void add_file(const Model& m, const std::string& file) {
   if (file == "vae") return add_vae(m);
   if (file == "pe") return add_enhancer(m);
   if (file.starts_with("lora")) return skip_file(m, file, "LoRA adapters are not in this build yet");
-  if (file == "img2img") return skip_file(m, file, "image to image is not in this build yet");
   skip_file(m, file, "this build has no check for a file of this name");
 }
 
 bool is_run(const std::string& file) {
-  return file.starts_with("run_") && (file.ends_with("_f32") || file.ends_with("_bf16"));
+  return file == "img2img" || (file.starts_with("run_") && (file.ends_with("_f32") || file.ends_with("_bf16")));
 }
 
 void add_model(Model m) {
@@ -108,7 +107,7 @@ void add_model(Model m) {
   std::vector<std::string> runs;
   for (const char* type : {"_f32", "_bf16"})
     for (const std::string& file : files)
-      if (is_run(file) && file.ends_with(type)) {
+      if (is_run(file) && (file == "img2img" ? std::string_view("_f32") : std::string_view(file)).ends_with(type)) {
         const bool asked = std::string_view(type) == "_f32" ? m.suite.options.f32 : m.suite.options.bf16;
         if (asked)
           runs.push_back(file);

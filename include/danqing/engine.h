@@ -37,7 +37,7 @@ struct EngineOptions {
   MemoryOptions memory;  ///< how much of the device, and how the weights share it
 };
 
-enum class Stage { load, enhance, encode_text, denoise, decode };
+enum class Stage { load, enhance, encode_text, encode_image, denoise, decode };
 std::string_view DANQING_API name(Stage stage);
 
 struct ProgressEvent {
@@ -69,20 +69,26 @@ struct GenerateRequest {
   std::optional<float> cfg_normalization;
   /// Z-Image only, 0 to 1. Steps run without guidance from where 1 - sigma exceeds this; 1 = never.
   std::optional<float> cfg_truncation;
-  std::optional<float> shift;                 ///< overrides the scheduler's
-  std::string sampler = "euler";              ///< "euler" (as diffusers) or "heun"
-  int images_per_prompt = 1;                  ///< pictures of one prompt are neighbours: p0 p0 p1 p1
-  std::vector<uint64_t> seeds;                ///< one: picture i gets seed + i; else one a picture; empty = random
-  bool one_stream = false;  ///< one generator draws the noise of all pictures (diffusers with one generator)
-  bool cuda_noise = false;  ///< noise as a CUDA generator draws it
-  int batch_size = 0;       ///< pictures denoised together; 0 = chosen by the device
+  std::optional<float> shift;     ///< overrides the scheduler's
+  std::string sampler = "euler";  ///< "euler" (as diffusers) or "heun"
+  int images_per_prompt = 1;      ///< pictures of one prompt are neighbours: p0 p0 p1 p1
+  std::vector<uint64_t> seeds;    ///< one: picture i gets seed + i; else one a picture; empty = random
+  bool one_stream = false;        ///< one generator draws the noise of all pictures (diffusers with one generator)
+  bool cuda_noise = false;        ///< noise as a CUDA generator draws it
+  int batch_size = 0;             ///< pictures denoised together; 0 = chosen by the device
   EnhancerMode enhancer = EnhancerMode::automatic;
   EnhanceOptions enhance;
-  /// Already enhanced prompts, one a prompt: drawn in place of `prompts` and recorded as the enhancer's work, which then
-  /// does not run. Empty = none.
+  /// Already enhanced prompts, one a prompt: drawn in place of `prompts` and recorded as the enhancer's work, which
+  /// then does not run. Empty = none.
   std::vector<std::string> revised_prompts;
   /// Start noise instead of seeds: [B, 128, H/16, W/16] (Z-Image: [B, 16, H/8, W/8]) f32, row-major. Empty = drawn.
   std::vector<float> latents;
+  /// A picture to start from (image to image); empty = from noise. It is scaled to the asked size; without one, its own
+  /// size counts, each side cut to the model's multiple.
+  Image init_image;
+  /// With init_image, above 0 to 1: how much is drawn anew. The run enters the schedule where this share of its steps
+  /// is left; 1 starts from noise alone.
+  double strength = 0.6;
 };
 
 struct GeneratedImage {
@@ -131,7 +137,7 @@ struct EnhanceResult {
 
 /// Where an Engine computes, as it is now.
 struct DeviceStatus {
-  std::string name, description;               ///< "cpu", the processor's or card's name
+  std::string name, description;  ///< "cpu", the processor's or card's name
   bool is_cpu = true;
   uint64_t memory_total = 0, memory_free = 0;  ///< bytes; the host's for the CPU
   uint64_t allocated = 0, peak_allocated = 0;  ///< bytes taken by this Engine

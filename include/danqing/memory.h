@@ -46,7 +46,7 @@ enum class Placement {
 };
 
 struct ComponentPlan {
-  std::string role;  ///< "pe", "text_encoder", "transformer", "vae", in the order in which a job runs them
+  std::string role;  ///< "pe", "text_encoder", "vae_encoder", "transformer", "vae", in the order of a job
   Placement placement = Placement::resident;
   std::string types;  ///< in which its weights are on the device: "bf16 + f32"
   bool quantized_on_load = false;

@@ -14,9 +14,12 @@
 namespace danqing::memory {
 
 /// Networks of a pipeline, in the order in which a job runs them.
-enum class Part { enhancer, text_encoder, transformer, vae };
-inline constexpr std::array<Part, 4> kParts{Part::enhancer, Part::text_encoder, Part::transformer, Part::vae};
-std::string_view role(Part part);  ///< "pe", "text_encoder", "transformer", "vae"
+enum class Part { enhancer, text_encoder, vae_encoder, transformer, vae };
+inline constexpr std::array<Part, 5> kParts{Part::enhancer, Part::text_encoder, Part::vae_encoder, Part::transformer,
+                                            Part::vae};
+std::string_view role(Part part);  ///< "pe", "text_encoder", "vae_encoder", "transformer", "vae"
+/// Works in tiles when a picture is too large for it.
+inline bool takes_tiles(Part part) { return part == Part::vae || part == Part::vae_encoder; }
 
 /// One way to store a part's weights.
 struct WeightChoice {

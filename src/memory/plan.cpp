@@ -125,7 +125,7 @@ class Search {
 
   Result<uint64_t> compute(size_t part, size_t choice, int batch, int tile) {
     const PartNeeds& p = needs_.parts[part];
-    const auto key = std::tuple(part, choice, p.part == Part::transformer ? batch : 0, p.part == Part::vae ? tile : 0);
+    const auto key = std::tuple(part, choice, p.part == Part::transformer ? batch : 0, takes_tiles(p.part) ? tile : 0);
     if (const auto it = computed_.find(key); it != computed_.end()) return it->second;
     DQ_TRY(const uint64_t bytes, needs_.compute_bytes(p.part, p.choices[choice].policy, batch, tile));
     computed_.emplace(key, bytes);
@@ -382,6 +382,7 @@ std::string_view role(Part part) {
   switch (part) {
     case Part::enhancer: return "pe";
     case Part::text_encoder: return "text_encoder";
+    case Part::vae_encoder: return "vae_encoder";
     case Part::transformer: return "transformer";
     case Part::vae: return "vae";
   }

@@ -211,6 +211,7 @@ std::string_view name(Stage stage) {
     case Stage::load: return "load";
     case Stage::enhance: return "enhance";
     case Stage::encode_text: return "encode_text";
+    case Stage::encode_image: return "encode_image";
     case Stage::denoise: return "denoise";
     case Stage::decode: return "decode";
   }

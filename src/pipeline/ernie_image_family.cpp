@@ -70,7 +70,7 @@ class ErnieImageFamily final : public StandardFamily {
     DQ_TRY(tokenizer_, Tokenizer::load(ctx_.checkpoint.tokenizer));
     text_encoder_ = slot_of<mistral3::TextEncoder>("text_encoder", mistral3::TextEncoder::load);
     transformer_ = slot_of<ernie_image::Transformer>("transformer", ernie_image::Transformer::load);
-    vae_ = vae_slot();
+    open_vae();
     if (info_.has_prompt_enhancer)
       enhancer_ = slot_of<PromptEnhancer>(
           "pe", [tokenizer = ctx_.checkpoint.pe_tokenizer](std::shared_ptr<Device> device, const ComponentFiles& files,
@@ -158,6 +158,15 @@ class ErnieImageFamily final : public StandardFamily {
                               ? vae::denormalise(latents, v->bn_mean(), v->bn_std(), latent_type() == WorkType::bf16)
                               : latents;
     return vae::unpatchify(scaled, vae_config_.patch_size);
+  }
+
+  /// The distribution's mean, as diffusers' pipelines take it from this VAE; nothing is drawn.
+  Result<Tensor> image_latents(const EncodedImage& image, const NoiseDraw&) override {
+    DQ_TRY(const vae::Vae* v, vae_.described(vae_.policy()));
+    const Tensor packed = vae::patchify(image.mean, vae_config_.patch_size);
+    Tensor z = vae_config_.has_batch_norm ? vae::normalise(packed, v->bn_mean(), v->bn_std()) : packed;
+    for (float& x : z.data) x = round_to(x, latent_type());
+    return z;
   }
 
   Result<EnhanceResult> enhance(std::string_view prompt, const EnhanceOptions& options, const StageControl& control,

@@ -52,6 +52,13 @@ struct Workload {
 /// Of all texts; 1 when there is none.
 int64_t longest(const Workload& work);
 
+/// What a VAE says of a picture: a normal distribution for each latent, [1, channels, H/8, W/8].
+struct EncodedImage {
+  Tensor mean, logvar;
+};
+/// Fills with standard normal values from a picture's generator, rounded to the working dtype.
+using NoiseDraw = std::function<void(std::span<float>, WorkType)>;
+
 class ModelFamily {
  public:
   virtual ~ModelFamily() = default;
@@ -76,12 +83,13 @@ class ModelFamily {
   virtual Result<uint64_t> compute_bytes(memory::Part part, const WeightPolicy& policy, const Workload& work,
                                          int vae_tile) = 0;
   virtual int vae_scale() const = 0;  ///< pixels for each of the VAE's latents
-  /// What a decode in tiles of that side takes of the host, and how much it computes for each operation of a whole one.
+  /// What a decode in tiles of that side (or an encode before it) takes of the host, and how much it computes for each
+  /// operation of a whole one.
   struct TileCost {
     size_t host_bytes = 0;
     double repeated_work = 1;
   };
-  virtual Result<TileCost> vae_tile_cost(int width, int height, int vae_tile) = 0;
+  virtual Result<TileCost> vae_tile_cost(int width, int height, int vae_tile, bool also_encodes) = 0;
   /// Host memory for what a decode in tiles keeps between its passes; what does not fit is computed again.
   void set_vae_host_memory(uint64_t bytes) { vae_host_memory_ = bytes; }
   void set_vae_tile(int side) { vae_tile_ = side; }  ///< in latents; 0 = the picture in one piece
@@ -106,6 +114,13 @@ class ModelFamily {
   }
   /// Latents [1, C, h, w] to a picture [1, 3, H, W] in about -1..1.
   virtual Result<Tensor> decode(const Tensor& latents, const StageControl& control) = 0;
+
+  virtual bool takes_image() const { return false; }  ///< a run may start from a picture
+  /// A picture [1, 3, H, W] in -1..1, H and W multiples of ModelInfo::size_multiple.
+  virtual Result<EncodedImage> encode_image(const Tensor& picture, const StageControl& control) = 0;
+  /// Latents of an encoded picture as the denoiser's loop holds them [1, C, h, w]. `draw`, where the family samples
+  /// from the distribution, is called before the noise is drawn.
+  virtual Result<Tensor> image_latents(const EncodedImage& image, const NoiseDraw& draw) = 0;
 
   /// The prompt enhancer; usage error when the model has none. `on_text` gets the text as it grows.
   virtual Result<EnhanceResult> enhance(

@@ -20,11 +20,11 @@ Result<void> check_finite(const Tensor& t, const std::string& stage,
                           const std::function<Result<Tensor>(const TapSink& taps)>& again) {
   if (finite(t)) return {};
   std::string layer;
-  const auto repeated = again([&](const std::string& name, const Tensor& value) {
-    if (!layer.empty()) return;
-    if (!finite(value)) layer = name;
-  });
-  (void)repeated;
+  if (again)
+    (void)again([&](const std::string& name, const Tensor& value) {
+      if (!layer.empty()) return;
+      if (!finite(value)) layer = name;
+    });
   const auto bad = std::find_if(t.data.begin(), t.data.end(), [](float v) { return !std::isfinite(v); });
   return fail(ErrorCode::failed,
               "[{}] expected finite values, got {}{}: damaged weights, or values beyond the dtype (--dtype bf16 or f32 "

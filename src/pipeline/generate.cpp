@@ -33,7 +33,8 @@ class Generation {
         compute_type_(compute_type),
         preview_(preview),
         device_(*memory.device),
-        residency_(family, memory) {}
+        residency_(family, memory),
+        steps_(settings.steps - settings.first_step) {}
 
   Result<GenerateResult> run() {
     const auto start = Clock::now();
@@ -43,12 +44,15 @@ class Generation {
     result_.num_inference_steps = s_.steps;
     result_.guidance_scale = s_.guidance_scale;
     result_.shift = s_.shift;
-    DQ_TRY(schedule_,
+    DQ_TRY(whole_,
            make_schedule(s_.scheduler, s_.steps, family_.sigma_spacing(), family_.image_seq_len(s_.width, s_.height)));
+    schedule_ = {{whole_.sigmas.begin() + s_.first_step, whole_.sigmas.end()},
+                 {whole_.timesteps.begin() + s_.first_step, whole_.timesteps.end()}};
     device_.reset_peak();
     DQ_CHECK(plan(false));
     DQ_CHECK(write_prompts());
     if (s_.enhance) DQ_CHECK(plan(true));  // the texts' lengths are known now
+    if (s_.starts_from_image) DQ_CHECK(encode_image());
     for (int first = 0; first < s_.images;) {
       const int n = std::min(batch(), s_.images - first);
       DQ_CHECK(run_group(first, n));
@@ -179,29 +183,68 @@ class Generation {
     return {};
   }
 
-  /// Noise of pictures first .. first+n-1.
-  Result<Tensor> noise(int first, int n) {
+  /// The given picture, once for all that are drawn from it.
+  Result<void> encode_image() {
+    if (cancelled()) return fail(ErrorCode::cancelled, "[image] stopped");
+    report({Stage::encode_image});
+    DQ_TRY(const Image scaled, resize_image(request_.init_image, s_.width, s_.height));
+    const Tensor picture = from_image(scaled);
+    DQ_CHECK(residency_.fitting(stage(), [&]() -> Result<void> {
+      DQ_TRY(encoded_, family_.encode_image(picture, stage()));
+      return {};
+    }));
+    residency_.leave(memory::Part::vae_encoder);
+    for (const auto& [what, t] : {std::pair{"image.mean", &encoded_.mean}, {"image.logvar", &encoded_.logvar}}) {
+      DQ_CHECK(check_finite(*t, "encoding the given picture", {}));
+      dump(what, *t);
+    }
+    return {};
+  }
+
+  /// What the denoiser starts from, of pictures first .. first+n-1: noise, or a given picture with noise over it.
+  Result<Tensor> start_latents(int first, int n) {
     Shape shape = family_.latent_shape(s_.width, s_.height);
-    const int64_t one = element_count(shape);
+    const auto one = static_cast<size_t>(element_count(shape));
     shape.insert(shape.begin(), n);
     Tensor t(shape);
-    const GeneratorKind kind = request_.cuda_noise ? GeneratorKind::cuda : GeneratorKind::cpu;
-    if (!request_.latents.empty()) {
-      const auto begin = request_.latents.begin() + first * one;
-      std::copy(begin, begin + n * one, t.data.begin());
-    } else if (request_.one_stream) {
-      if (stream_.empty()) {  // one draw for the whole call, as one torch generator makes it
-        stream_.resize(static_cast<size_t>(one * s_.images));
-        make_generator(kind, s_.seeds[0])->randn(stream_, family_.latent_type());
+    for (int i = 0; i < n; ++i) {
+      const std::span<float> out = std::span(t.data).subspan(static_cast<size_t>(i) * one, one);
+      const int picture = first + i;
+      if (!request_.latents.empty()) {
+        std::copy_n(request_.latents.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(picture) * one), one,
+                    out.begin());
+        continue;
       }
-      std::copy(stream_.begin() + first * one, stream_.begin() + (first + n) * one, t.data.begin());
-    } else {
-      for (int i = 0; i < n; ++i)
-        make_generator(kind, s_.seeds[static_cast<size_t>(first + i)])
-            ->randn(std::span(t.data).subspan(static_cast<size_t>(i * one), static_cast<size_t>(one)),
-                    family_.latent_type());
+      if (!request_.one_stream || !stream_) {
+        const auto seed = s_.seeds[static_cast<size_t>(picture)];
+        stream_ = make_generator(request_.cuda_noise ? GeneratorKind::cuda : GeneratorKind::cpu, seed);
+        if (s_.starts_from_image) {
+          DQ_TRY(image_, family_.image_latents(
+                             encoded_, [&](std::span<float> values, WorkType type) { stream_->randn(values, type); }));
+        }
+        if (request_.one_stream) {  // one draw for the whole call, as one torch generator makes it
+          noise_.resize(one * static_cast<size_t>(s_.images));
+          stream_->randn(noise_, noise_type());
+        }
+      }
+      if (request_.one_stream)
+        std::copy_n(noise_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(picture) * one), one, out.begin());
+      else
+        stream_->randn(out, noise_type());
+      if (s_.starts_from_image) add_image(out);
     }
     return t;
+  }
+
+  /// In the dtype in which the reference has it: beside a picture that of the VAE.
+  WorkType noise_type() const { return s_.starts_from_image ? family_.decode_type() : family_.latent_type(); }
+
+  /// noise -> sigma*noise + (1 - sigma)*picture at the sigma where the run enters the schedule.
+  void add_image(std::span<float> noise) const {
+    const WorkType type = noise_type();
+    const float sigma = round_to(schedule_.sigmas.front(), type), rest = round_to(1.0f - sigma, type);
+    for (size_t i = 0; i < noise.size(); ++i)
+      noise[i] = round_to(round_to(sigma * noise[i], type) + round_to(rest * image_.data[i], type), type);
   }
 
   Result<void> run_group(int first, int n) {
@@ -217,10 +260,10 @@ class Generation {
     }
     residency_.leave(memory::Part::text_encoder);
     const std::string group = n < s_.images ? fmt::format("image.{}.", first) : "";
-    DQ_TRY(Tensor latents, noise(first, n));
+    DQ_TRY(Tensor latents, start_latents(first, n));
     dump(group + "init_latents", latents);
-    dump(group + "sigmas", Tensor({static_cast<int64_t>(schedule_.sigmas.size())}, schedule_.sigmas));
-    dump(group + "timesteps", Tensor({static_cast<int64_t>(schedule_.timesteps.size())}, schedule_.timesteps));
+    dump(group + "sigmas", Tensor({static_cast<int64_t>(whole_.sigmas.size())}, whole_.sigmas));
+    dump(group + "timesteps", Tensor({static_cast<int64_t>(whole_.timesteps.size())}, whole_.timesteps));
     const Tensor start = latents;
     DQ_CHECK(residency_.fitting(stage(), [&] { return denoise_all(start, latents, cond, uncond, first, group); }));
     residency_.leave(memory::Part::transformer);
@@ -264,17 +307,17 @@ class Generation {
     auto step_start = start;
     double step_load = load_before;
     ProgressEvent e{Stage::denoise};
-    e.steps = s_.steps;
+    e.steps = steps_;
     e.image = first;
-    if (s_.steps > 0) report(e);
+    if (steps_ > 0) report(e);
     const Guidance guidance{s_.guidance_scale, s_.cfg_normalization, s_.cfg_truncation};
     SamplerCallbacks callbacks;
     callbacks.predict = [&](std::span<const float> x, float sigma) -> Result<std::vector<float>> {
-      if (cancelled()) return fail(ErrorCode::cancelled, "[denoise] stopped at step {} of {}", e.step, s_.steps);
+      if (cancelled()) return fail(ErrorCode::cancelled, "[denoise] stopped at step {} of {}", e.step, steps_);
       const Tensor in(latents.shape, std::vector<float>(x.begin(), x.end()));
       DQ_TRY(Tensor out,
              family_.predict(in, sigma, cond, uncond, guidance, stage(fmt::format("{}step.{}.", group, e.step))));
-      DQ_CHECK(check_finite(out, fmt::format("denoise, step {} of {}", e.step + 1, s_.steps), [&](const TapSink& taps) {
+      DQ_CHECK(check_finite(out, fmt::format("denoise, step {} of {}", e.step + 1, steps_), [&](const TapSink& taps) {
         StageControl c = stage();
         c.taps = taps;
         return family_.predict(in, sigma, cond, uncond, guidance, c);
@@ -385,9 +428,13 @@ class Generation {
   JobResidency residency_;
   int previewed_step_ = -1, previewed_first_ = -1;
   GenerateResult result_;
-  Schedule schedule_;
+  int steps_;  // that are run: all, or those that a given picture leaves
+  Schedule whole_, schedule_;
   std::vector<Prompt> prompts_;
-  std::vector<float> stream_;
+  EncodedImage encoded_;
+  Tensor image_;  // its latents for the generator in hand
+  std::unique_ptr<NoiseGenerator> stream_;
+  std::vector<float> noise_;      // of all pictures, where one generator draws it
   std::set<std::string> dumped_;  // prompts whose intermediates were sent
   std::vector<double> step_seconds_;
   bool loading_ = false;

@@ -79,7 +79,9 @@ Result<JobShape> job_shape(ModelFamily& family, const GenerateRequest& request, 
     counted.emplace(text, n);
     return n;
   };
-  JobShape job{s.width, s.height, s.batch_size, static_cast<int64_t>(s.steps) * (s.sampler == Sampler::heun ? 2 : 1)};
+  JobShape job{s.width, s.height, s.batch_size,
+               static_cast<int64_t>(s.steps - s.first_step) * (s.sampler == Sampler::heun ? 2 : 1)};
+  job.starts_from_image = s.starts_from_image;
   for (size_t i = 0; i < revised.size(); ++i) {
     DQ_TRY(int64_t text, count(revised[i]));
     if (s.enhance && !enhanced) {

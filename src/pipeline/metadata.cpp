@@ -36,6 +36,7 @@ ImageMetadata make_metadata(const GeneratedImage& image, const Settings& s, cons
   text += fmt::format("\nSteps: {}, Sampler: {}, CFG scale: {:g}, Seed: {}, Size: {}x{}, Model: {}, Shift: {:g}",
                       s.steps, s.sampler == Sampler::euler ? "Euler" : "Heun", s.guidance_scale, image.seed, s.width,
                       s.height, model.name, s.shift);
+  if (s.starts_from_image) text += fmt::format(", Denoising strength: {:g}", request.strength);
   if (revised) text += ", Original prompt: " + dump_json(Json(image.prompt));
   text += fmt::format(", Version: danqing {}", version());
 
@@ -58,6 +59,10 @@ ImageMetadata make_metadata(const GeneratedImage& image, const Settings& s, cons
   j["generator"] = request.cuda_noise ? "cuda" : "cpu";
   if (request.one_stream) j["one_stream"] = true;
   if (!request.latents.empty()) j["latents"] = "given";
+  if (s.starts_from_image) {
+    j["strength"] = request.strength;
+    j["init_image"] = {{"width", request.init_image.width}, {"height", request.init_image.height}};
+  }
   j["dtype"] = std::string(name(compute_type));
   if (s.enhance) {
     const EnhanceOptions& e = request.enhance;

@@ -35,7 +35,7 @@ Result<std::optional<DType>> asked_type(const std::string& word) {
 /// sensitive: always as it is.
 Result<memory::WeightChoice> first_choice(ComponentSlot& slot, Part part, std::optional<DType> asked) {
   WeightPolicy policy = slot.base_policy();
-  if (asked && part != Part::vae) policy.matrix = asked;
+  if (asked && !memory::takes_tiles(part)) policy.matrix = asked;
   DQ_TRY(WeightSizes sizes, slot.sizes(policy));
   return memory::WeightChoice{policy, std::move(sizes), asked && is_quantized(*asked) ? 1 : 0};
 }
@@ -43,7 +43,7 @@ Result<memory::WeightChoice> first_choice(ComponentSlot& slot, Part part, std::o
 /// Quantised ones, where they save a tenth at least.
 Result<std::vector<memory::WeightChoice>> smaller_choices(ComponentSlot& slot, Part part, uint64_t plain) {
   std::vector<memory::WeightChoice> list;
-  if (part == Part::vae) return list;
+  if (memory::takes_tiles(part)) return list;
   for (const DType t : kQuantized) {
     WeightPolicy p = slot.base_policy();
     p.matrix = t;
@@ -103,12 +103,14 @@ Result<memory::Decision> plan_job(ModelFamily& family, const memory::Limits& lim
   for (const Part part : memory::kParts) {
     ComponentSlot* slot = family.slot(part);
     if (!slot || (part == Part::enhancer && job.enhancer_prompt == 0) || (part == Part::text_encoder && !job.encodes) ||
+        (part == Part::vae_encoder && !job.starts_from_image) ||
         (!job.draws && (part == Part::transformer || part == Part::vae)))
       continue;
     memory::PartNeeds p{part};
     DQ_TRY(memory::WeightChoice first, first_choice(*slot, part, asked));
+    // The VAE's file is counted with its decoder; beside that its encoder reads its own part.
+    p.file_bytes = part == Part::vae_encoder ? first.sizes.total : file_bytes(*slot);
     p.choices.push_back(std::move(first));
-    p.file_bytes = file_bytes(*slot);
     if (part == Part::enhancer) p.passes = job.enhancer_new;
     if (part == Part::text_encoder) p.passes = job.negative_tokens.empty() ? 1 : 2;
     if (part == Part::transformer) p.passes = std::max<int64_t>(1, job.passes);
@@ -153,15 +155,17 @@ Result<memory::Decision> plan_job(ModelFamily& family, const memory::Limits& lim
   family.set_vae_host_memory(std::clamp(limits.host_memory / 4, kLeastTileMemory, kMostTileMemory));
   needs.tile_work = [&](int tile) -> Result<double> {
     if (!job.draws) return 1.0;
-    DQ_TRY(const ModelFamily::TileCost cost, family.vae_tile_cost(job.width, job.height, tile));
+    DQ_TRY(const ModelFamily::TileCost cost, family.vae_tile_cost(job.width, job.height, tile, job.starts_from_image));
     return cost.repeated_work;
   };
   needs.host_bytes = [&, pixels](int batch, int tile) -> Result<uint64_t> {
     const auto latent_bytes = static_cast<uint64_t>(element_count(latents)) * 4;
     // The sampler's copies of a group's latents; a decoded picture in f32, as bytes and packed for the file.
     uint64_t bytes = 6 * latent_bytes * static_cast<uint64_t>(batch) + pixels * 3 * (4 + 1 + 1);
+    if (job.starts_from_image) bytes += pixels * 3 * (4 + 1) + 3 * latent_bytes;  // the given one, its distribution
     if (tile > 0) {
-      DQ_TRY(const ModelFamily::TileCost cost, family.vae_tile_cost(job.width, job.height, tile));
+      DQ_TRY(const ModelFamily::TileCost cost,
+             family.vae_tile_cost(job.width, job.height, tile, job.starts_from_image));
       bytes += cost.host_bytes;
     }
     return bytes;

@@ -22,6 +22,7 @@ struct JobShape {
   std::vector<int64_t> negative_tokens;  ///< one a picture; empty without guidance
   bool encodes = true;                   ///< some prompt's features are not there yet
   bool draws = true;                     ///< false: the enhancer's text is all that is wanted
+  bool starts_from_image = false;        ///< the VAE encodes a picture first
   bool calibrates = false;               ///< previews may decode a cut of the latents while the denoiser is there
   int64_t enhancer_prompt = 0;           ///< tokens of the longest; 0 = the enhancer does not run
   int64_t enhancer_new = 0;              ///< at most so many

@@ -73,6 +73,36 @@ Result<void> resolve_guidance_limits(const GenerateRequest& r, const ModelFamily
   return {};
 }
 
+/// Where a picture to start from enters: its size, unless one is asked for, and the first step that is left of the
+/// schedule, as diffusers' image-to-image pipelines count it.
+Result<void> resolve_init_image(const GenerateRequest& r, const ModelFamily& family, Settings& s) {
+  const Image& image = r.init_image;
+  if (image.width == 0 && image.height == 0 && image.pixels.empty()) return {};
+  const ModelInfo& info = family.info();
+  if (!family.takes_image())
+    return usage_error("[init_image] {}: this model's VAE has no encoder, so it starts from no picture", info.name);
+  if (image.width < 1 || image.height < 1 ||
+      image.pixels.size() != size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height))
+    return usage_error("[init_image] expected 3*width*height bytes of pixels, got {} for {}x{}", image.pixels.size(),
+                       image.width, image.height);
+  if (!r.latents.empty()) return usage_error("[init_image] expected a picture or latents to start from, got both");
+  if (!(r.strength > 0) || r.strength > 1)
+    return usage_error("[strength] expected a number above 0, up to 1, got {}", r.strength);
+  if (s.steps < 1) return usage_error("[steps] expected 1 or more for a run that starts from a picture, got 0");
+  const int most = std::min(kMaxSide, info.max_side);
+  const auto own = [&](int side) {
+    return std::min(most / info.size_multiple, std::max(1, side / info.size_multiple)) * info.size_multiple;
+  };
+  if (!r.width) s.width = own(image.width);
+  if (!r.height) s.height = own(image.height);
+  if (s.width != image.width || s.height != image.height)
+    s.notes.push_back(
+        fmt::format("the given picture was scaled from {}x{} to {}x{}", image.width, image.height, s.width, s.height));
+  s.starts_from_image = true;
+  s.first_step = static_cast<int>(s.steps - std::min(s.steps * r.strength, static_cast<double>(s.steps)));
+  return {};
+}
+
 void add_notes(const GenerateRequest& r, const ModelInfo& info, Settings& s) {
   bool has_negative = false;
   for (const std::string& n : s.negative_prompts) has_negative |= !n.empty();
@@ -103,12 +133,13 @@ Result<Settings> resolve(const GenerateRequest& r, const ModelFamily& family, bo
   DQ_CHECK(check_prompts(r));
   s.width = r.width ? r.width : info.defaults.width;
   s.height = r.height ? r.height : info.defaults.height;
-  const int most = std::min(kMaxSide, info.max_side);
-  DQ_CHECK(check_side("width", s.width, info.size_multiple, most));
-  DQ_CHECK(check_side("height", s.height, info.size_multiple, most));
   s.steps = r.num_inference_steps.value_or(info.defaults.num_inference_steps);
   if (s.steps < family.min_steps() || s.steps > kMaxSteps)
     return usage_error("[steps] expected {} to {}, got {}", family.min_steps(), kMaxSteps, s.steps);
+  DQ_CHECK(resolve_init_image(r, family, s));
+  const int most = std::min(kMaxSide, info.max_side);
+  DQ_CHECK(check_side("width", s.width, info.size_multiple, most));
+  DQ_CHECK(check_side("height", s.height, info.size_multiple, most));
   s.guidance_scale = r.guidance_scale.value_or(info.defaults.guidance_scale);
   if (!std::isfinite(s.guidance_scale) || std::fabs(s.guidance_scale) > kMaxGuidance)
     return usage_error("[guidance] expected a number from {:g} to {:g}, got {}", -kMaxGuidance, kMaxGuidance,

@@ -10,6 +10,8 @@ namespace danqing {
 
 struct Settings {
   int width = 0, height = 0, steps = 0;
+  bool starts_from_image = false;
+  int first_step = 0;  ///< where a run from a picture enters the schedule
   float guidance_scale = 0, cfg_normalization = 0, cfg_truncation = 1;
   bool guided = false;  ///< guidance is active: two passes a step
   float shift = 0;

@@ -14,12 +14,14 @@ class StandardFamily : public ModelFamily {
   const FlowMatchConfig& scheduler() const override { return scheduler_; }
   WorkType decode_type() const override { return work_type(ctx_.compute_type); }
   int vae_scale() const override { return static_cast<int>(vae_config_.scale()); }
-  Result<TileCost> vae_tile_cost(int width, int height, int vae_tile) override;
-  /// The text encoder and the VAE; a family adds its own.
+  Result<TileCost> vae_tile_cost(int width, int height, int vae_tile, bool also_encodes) override;
+  /// The text encoder and the VAE's halves; a family adds its own.
   ComponentSlot* slot(memory::Part part) override;
   Result<uint64_t> compute_bytes(memory::Part part, const WeightPolicy& policy, const Workload& work,
                                  int vae_tile) override;
   Result<Tensor> decode(const Tensor& latents, const StageControl& control) override;
+  bool takes_image() const override { return has_encoder_; }
+  Result<EncodedImage> encode_image(const Tensor& picture, const StageControl& control) override;
 
  protected:
   explicit StandardFamily(FamilyContext context) : ctx_(std::move(context)) {}
@@ -31,17 +33,20 @@ class StandardFamily : public ModelFamily {
             [device = ctx_.device, load](const ComponentFiles& f, const WeightPolicy& policy,
                                          const LoadProgress& progress) { return load(device, f, policy, progress); }};
   }
-  Slot<vae::Vae> vae_slot() const;
+  /// Sets up both halves of the VAE, whose config is read.
+  void open_vae();
 
   FamilyContext ctx_;
   ModelInfo info_;
   vae::Config vae_config_;
   FlowMatchConfig scheduler_;
   Slot<mistral3::TextEncoder> text_encoder_;
-  Slot<vae::Vae> vae_;
+  Slot<vae::Vae> vae_encoder_, vae_;
 
  private:
+  Slot<vae::Vae> vae_slot(vae::Part part) const;
   vae::Tiling tiling(int side) const { return {side, vae_host_memory_}; }
+  bool has_encoder_ = false;
 };
 
 }  // namespace danqing

@@ -1,6 +1,7 @@
 #include "pipeline/z_image_family.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/text.h"
 #include "base/try.h"
@@ -60,7 +61,7 @@ class ZImageFamily final : public StandardFamily {
     template_ = std::make_unique<ChatTemplate>(std::move(chat));
     text_encoder_ = slot_of<mistral3::TextEncoder>("text_encoder", qwen3::load_text_encoder);
     transformer_ = slot_of<z_image::Transformer>("transformer", z_image::Transformer::load);
-    vae_ = vae_slot();
+    open_vae();
     return {};
   }
 
@@ -136,6 +137,21 @@ class ZImageFamily final : public StandardFamily {
 
   Result<Tensor> vae_latents(const Tensor& latents, const StageControl&) override {
     return vae::unscale(latents, vae_config_, decode_type() == WorkType::bf16);
+  }
+
+  /// A sample of the distribution, as ZImageImg2ImgPipeline draws it from the generator that draws the noise next.
+  Result<Tensor> image_latents(const EncodedImage& image, const NoiseDraw& draw) override {
+    const WorkType type = decode_type();
+    std::vector<float> sample(image.mean.data.size());
+    draw(sample, type);
+    Tensor z = image.mean;
+    for (size_t i = 0; i < sample.size(); ++i) {
+      const float std = round_to(std::exp(round_to(0.5f * image.logvar.data[i], type)), type);
+      z.data[i] = round_to(z.data[i] + round_to(std * sample[i], type), type);
+    }
+    Tensor scaled = vae::scale(z, vae_config_);
+    for (float& x : scaled.data) x = round_to(x, type);
+    return scaled;
   }
 
   Result<EnhanceResult> enhance(std::string_view, const EnhanceOptions&, const StageControl&,

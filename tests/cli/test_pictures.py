@@ -157,6 +157,29 @@ class Prompts(CliTest):
         self.generate("-", "-o", "{index}.png", "--seed", "1", *SMALL, stdin="panda")
         self.assertEqual(self.prompts(), ["panda"])
 
+    def test_from_a_picture(self):
+        self.generate("a red apple", "-o", "apple.png", "--size", "96x64", "--steps", "6", "--seed", "1")
+        p = self.generate("a sailboat", "-o", "x.png", "--steps", "5", "--seed", "2", "--init-image", "apple.png", "--strength", "0.6")
+        self.assertIn("size of the given picture, 5 steps at strength 0.6", p.stderr)
+        self.assertIn("encode given picture", p.stderr)
+        self.assertIn("denoise step 3/3", p.stderr)
+        self.assertEqual(png_pixels(self.dir / "x.png")[:2], (96, 64))
+        settings = png_settings(self.dir / "x.png")
+        self.assertEqual(settings["strength"], 0.6)
+        self.assertEqual(settings["init_image"], {"width": 96, "height": 64})
+        self.assertIn("Denoising strength: 0.6", png_text(self.dir / "x.png")["parameters"])
+        p = self.generate("a sailboat", "-o", "y.jpg", *SMALL, "--seed", "2", "--init-image", "apple.png")
+        self.assertIn("note: the given picture was scaled from 96x64 to 64x64", p.stderr)
+
+    def test_pictures_to_start_from_that_are_none(self):
+        (self.dir / "text.png").write_text("no picture")
+        for args, code, words in ((["--init-image", "text.png"], 3, "[--init-image] text.png: "),
+                                  (["--init-image", "none.png"], 3, "[--init-image] none.png: "),
+                                  (["--init-image", "."], 3, "[--init-image] .: "),
+                                  (["--strength", "0.5"], 2, "[--strength] has a meaning only with --init-image"),
+                                  (["--init-image", "text.png", "--strength", "x"], 2, "--strength")):
+            self.assert_refused(code, "generate", "a cat", "-o", "z.png", *args, says=words)
+
     def test_odd_prompts(self):
         odd = ["", " ", "🍎🍏", "\t", "<s>[INST]</s>", "a" * 3000, "e\u0301", "\u202eabc"]
         self.generate("-o", "{index}.png", "--seed", "1", "--size", "32x32", "--steps", "1", *ONE, "--", *odd)

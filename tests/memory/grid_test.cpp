@@ -20,11 +20,13 @@ struct Case {
   ComputeType type;
   int width, height, pictures, batch;
   bool guided;
+  bool from_image = false;
 };
 
 std::string text_of(const Case& c) {
   return fmt::format("{} {} {}x{} {} pictures, batch {}{}", c.model, static_cast<int>(c.type), c.width, c.height,
-                     c.pictures, c.batch, c.guided ? ", guided" : "");
+                     c.pictures, c.batch, c.guided ? ", guided" : "") +
+         (c.from_image ? ", from a picture" : "");
 }
 
 std::filesystem::path path_of(const std::string& model) {
@@ -45,6 +47,10 @@ Result<GenerateResult> draw(const Case& c, const MemoryOptions& memory) {
   r.images_per_prompt = std::max(1, c.pictures / 2);
   r.seeds = {7};
   r.num_inference_steps = 1;
+  if (c.from_image) {
+    r.init_image = {c.width, c.height, std::vector<uint8_t>(static_cast<size_t>(3 * c.width * c.height), 90)};
+    r.strength = 1;
+  }
   r.guidance_scale = c.guided ? 3.0f : 0.0f;
   r.width = c.width, r.height = c.height, r.batch_size = c.batch;
   r.enhancer = EnhancerMode::off;
@@ -91,7 +97,7 @@ TEST_P(Grid, keeps_to_every_budget_and_draws_the_same) {
     // Tiles change the order of some sums, by rounding: one level where a value lies at a boundary.
     EXPECT_LE(distance(*r, all), r->plan.vae_tile ? 1 : 0);
   }
-  EXPECT_GE(ran, 5);  // ten cases: at least fifty budgets that hold
+  EXPECT_GE(ran, 5);  // twelve cases: at least fifty budgets that hold
   EXPECT_GE(modes["component offload"] + modes["layer streaming"], 1);
 }
 
@@ -105,7 +111,9 @@ INSTANTIATE_TEST_SUITE_P(Models, Grid,
                                            Case{"ernie-tiny", ComputeType::f16, 96, 96, 2, 1, false},
                                            Case{"zimage-tiny", ComputeType::f32, 64, 64, 1, 1, false},
                                            Case{"zimage-tiny", ComputeType::bf16, 128, 64, 2, 2, true},
-                                           Case{"zimage-tiny", ComputeType::f16, 96, 96, 3, 3, true}));
+                                           Case{"zimage-tiny", ComputeType::f16, 96, 96, 3, 3, true},
+                                           Case{"mini", ComputeType::f32, 128, 64, 1, 1, true, true},
+                                           Case{"zimage-tiny", ComputeType::bf16, 96, 128, 2, 1, false, true}));
 
 TEST(Plan, says_what_the_enhancer_takes_and_keeps_to_it) {
   EngineOptions o;

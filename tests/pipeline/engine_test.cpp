@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <thread>
@@ -164,6 +165,47 @@ TEST(Engine, low_precision_stays_close) {
   for (size_t i = 0; i < a.images[0].image.pixels.size(); ++i)
     sum += std::abs(a.images[0].image.pixels[i] - b.images[0].image.pixels[i]);
   EXPECT_LT(sum / static_cast<double>(a.images[0].image.pixels.size()), 8.0);  // mean levels
+}
+
+/// Mean squared difference of two pictures in levels of 255.
+double mean_square(const Image& a, const Image& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.pixels.size(); ++i) {
+    const double d = double(a.pixels[i]) - double(b.pixels[i]);
+    sum += d * d;
+  }
+  return sum / static_cast<double>(a.pixels.size());
+}
+
+TEST(Engine, a_picture_to_start_from_is_kept_the_more_the_smaller_the_strength) {
+  DQ_ASSERT_OK(const auto engine, Engine::open(mini()));
+  GenerateRequest first = small_request();
+  first.num_inference_steps = 20;
+  first.width = first.height = 128;
+  DQ_ASSERT_OK(const GenerateResult apple, engine->generate(first));
+  GenerateRequest from = first;
+  from.prompts = {"a sailboat"};
+  from.seeds = {9};
+  DQ_ASSERT_OK(const GenerateResult boat, engine->generate(from));
+  from.width = from.height = 0;
+  from.init_image = apple.images[0].image;
+  double last = 0;
+  for (const double strength : {0.1, 0.4, 0.8, 1.0}) {
+    from.strength = strength;
+    DQ_ASSERT_OK(const GenerateResult r, engine->generate(from));
+    const auto& parts = r.plan.components;
+    EXPECT_TRUE(std::any_of(parts.begin(), parts.end(), [](const auto& c) { return c.role == "vae_encoder"; }));
+    const double distance = mean_square(r.images[0].image, apple.images[0].image);
+    EXPECT_GT(distance, last) << strength;
+    // The VAE's way there and back, and two steps that change little.
+    if (strength == 0.1) {
+      EXPECT_LT(distance, 300);
+    }
+    if (strength == 1.0) {
+      EXPECT_EQ(r.images[0].image.pixels, boat.images[0].image.pixels);
+    }
+    last = distance;
+  }
 }
 
 }  // namespace

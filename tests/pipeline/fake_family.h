@@ -36,7 +36,24 @@ class FakeFamily final : public ModelFamily {
   }
   Result<int64_t> count_tokens(const std::string& prompt) override { return static_cast<int64_t>(prompt.size()); }
   int vae_scale() const override { return 16; }
-  Result<TileCost> vae_tile_cost(int, int, int) override { return TileCost(); }
+  Result<TileCost> vae_tile_cost(int, int, int, bool) override { return TileCost(); }
+
+  bool takes_image() const override { return with_encoder; }
+  /// The mean of each 16x16 pixels in all channels, known for sure.
+  Result<EncodedImage> encode_image(const Tensor& picture, const StageControl&) override {
+    ++encoded_images;
+    const int64_t h = picture.size(2) / 16, w = picture.size(3) / 16;
+    EncodedImage e{Tensor({1, 8, h, w}), Tensor({1, 8, h, w})};
+    for (size_t i = 0; i < e.mean.data.size(); ++i) e.mean.data[i] = picture.data[0];
+    return e;
+  }
+  Result<Tensor> image_latents(const EncodedImage& image, const NoiseDraw& draw) override {
+    if (samples) {
+      std::vector<float> some(image.mean.data.size());
+      draw(some, WorkType::f32);
+    }
+    return image.mean;
+  }
 
   Result<Tensor> encode_prompt(const std::string& prompt, const StageControl&) override {
     ++encoded[prompt];
@@ -81,6 +98,8 @@ class FakeFamily final : public ModelFamily {
 
   WorkType type = WorkType::f32;
   int predictions = 0, fail_at = -1, nan_at = -1;
+  bool with_encoder = true, samples = false;  ///< of the VAE
+  int encoded_images = 0;
   bool enhancer_is_mute = false, enhancer_hits_limit = false;
   std::map<std::string, int> encoded;
   std::vector<int64_t> batches;

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/json.h"
 #include "pipeline/fake_family.h"
+#include "testing/testing.h"
 
 namespace danqing {
 namespace {
@@ -188,6 +191,122 @@ TEST(Generate, progress_counts_steps_and_pictures) {
   EXPECT_EQ(steps.size(), 10u);
   EXPECT_EQ(steps.front(), std::pair(0, 0));
   EXPECT_EQ(steps.back(), std::pair(1, 4));
+}
+
+/// A picture of one colour, 64 x 48.
+Image grey(uint8_t level) { return {64, 48, std::vector<uint8_t>(size_t{3} * 64 * 48, level)}; }
+
+/// What the denoiser starts from, by picture.
+std::map<std::string, std::vector<float>> starts_of(Scenario& s) {
+  std::map<std::string, std::vector<float>> out;
+  s.control.dump = [&](const std::string& name, const Shape&, const std::vector<float>& values) {
+    if (name.ends_with("init_latents")) out[name] = values;
+  };
+  const auto r = s.go();
+  EXPECT_TRUE(r.ok()) << (r.ok() ? "" : r.error().message);
+  s.control.dump = nullptr;
+  return out;
+}
+
+TEST(ImageToImage, noise_lies_over_the_picture_at_the_sigma_of_the_first_step) {
+  Scenario plain, from;
+  plain.request.width = from.request.width = 64, plain.request.height = from.request.height = 48;
+  plain.request.num_inference_steps = from.request.num_inference_steps = 5;
+  plain.request.shift = from.request.shift = 1.0f;
+  from.request.init_image = grey(255);  // 1 in all latents
+  from.request.strength = 0.6;          // 0.6 as f32 would leave four steps of the five
+  const auto noise = starts_of(plain).at("init_latents"), mixed = starts_of(from).at("init_latents");
+  EXPECT_EQ(from.family.predictions, 3);
+  const float sigma = 0.6f;  // of 1, 0.8, 0.6, ...
+  ASSERT_EQ(noise.size(), mixed.size());
+  for (size_t i = 0; i < noise.size(); ++i) EXPECT_NEAR(mixed[i], sigma * noise[i] + (1 - sigma), 1e-6);
+}
+
+TEST(ImageToImage, each_picture_is_its_single_run_and_the_given_one_is_encoded_once) {
+  Scenario three;
+  three.family.samples = true;  // a sample of the VAE's is drawn before the noise
+  three.request.images_per_prompt = 3;
+  three.request.init_image = grey(40);
+  const auto together = starts_of(three);
+  EXPECT_EQ(three.family.encoded_images, 1);
+  for (uint64_t i = 0; i < 3; ++i) {
+    Scenario one;
+    one.family.samples = true;
+    one.request.seeds = {42 + i};
+    one.request.init_image = grey(40);
+    EXPECT_EQ(starts_of(one).at("init_latents"), together.at(fmt::format("image.{}.init_latents", i))) << i;
+  }
+  Scenario stream;  // one generator: one sample, then the noise of all
+  stream.family.samples = true;
+  stream.request.images_per_prompt = 3;
+  stream.request.one_stream = true;
+  stream.request.init_image = grey(40);
+  const auto streamed = starts_of(stream);
+  EXPECT_NE(streamed.at("image.1.init_latents"), together.at("image.1.init_latents"));
+}
+
+TEST(ImageToImage, the_whole_schedule_from_a_picture_is_the_run_from_noise) {
+  Scenario plain, from;
+  from.request.init_image = grey(10);
+  from.request.strength = 1;
+  plain.request.width = 64, plain.request.height = 48;
+  EXPECT_EQ(starts_of(plain), starts_of(from));
+}
+
+TEST(ImageToImage, however_small_the_strength_one_step_is_left) {
+  Scenario s;
+  s.request.init_image = grey(1);
+  s.request.num_inference_steps = 5;
+  s.request.strength = 1e-9;
+  DQ_ASSERT_OK(const GenerateResult r, s.go());
+  EXPECT_EQ(s.family.predictions, 1);
+  EXPECT_EQ(r.num_inference_steps, 5);
+}
+
+TEST(ImageToImage, sizes_come_from_the_picture_and_what_was_scaled_is_said) {
+  Scenario s;
+  s.request.init_image = {70, 50, std::vector<uint8_t>(size_t{3} * 70 * 50, 1)};
+  DQ_ASSERT_OK(const GenerateResult r, s.go());
+  EXPECT_EQ(r.width, 64);
+  EXPECT_EQ(r.height, 48);
+  EXPECT_THAT(r.notes, ::testing::Contains(HasSubstr("scaled from 70x50 to 64x48")));
+  EXPECT_THAT(r.images[0].metadata.at("parameters"), HasSubstr("Denoising strength: 0.6"));
+  s.request.width = 128, s.request.height = 32;
+  DQ_ASSERT_OK(const GenerateResult wide, s.go());
+  EXPECT_EQ(wide.images[0].image.width, 128);
+}
+
+TEST(ImageToImage, wrong_requests_are_named) {
+  const auto refused = [](auto change, const char* words) {
+    Scenario s;
+    s.request.init_image = grey(1);
+    s.request.num_inference_steps = 5;
+    change(s);
+    const auto r = s.go();
+    ASSERT_FALSE(r.ok()) << words;
+    EXPECT_EQ(r.error().code, ErrorCode::usage);
+    EXPECT_THAT(r.error().message, HasSubstr(words));
+  };
+  refused([](Scenario& s) { s.request.strength = 0; }, "[strength]");
+  refused([](Scenario& s) { s.request.strength = 1.01; }, "[strength]");
+  refused([](Scenario& s) { s.request.strength = NAN; }, "[strength]");
+  refused([](Scenario& s) { s.request.num_inference_steps = 0; }, "[steps] expected 1 or more");
+  refused([](Scenario& s) { s.request.init_image.pixels.pop_back(); }, "[init_image] expected 3*width*height");
+  refused([](Scenario& s) { s.request.init_image.width = 0; }, "[init_image]");
+  refused([](Scenario& s) { s.request.latents.assign(8 * 3 * 4, 0.0f); }, "got both");
+  refused([](Scenario& s) { s.family.with_encoder = false; }, "no encoder");
+}
+
+TEST(ImageToImage, stops_before_and_after_the_picture_is_encoded) {
+  for (int calls = 0; calls < 3; ++calls) {
+    Scenario s;
+    s.request.init_image = grey(1);
+    int left = calls;
+    s.control.cancelled = [&] { return left-- <= 0; };
+    const auto r = s.go();
+    ASSERT_FALSE(r.ok());
+    EXPECT_EQ(r.error().code, ErrorCode::cancelled);
+  }
 }
 
 }  // namespace

@@ -66,6 +66,37 @@ Drawn draw(Engine& engine, const GenerateRequest& request) {
   return out;
 }
 
+/// The picture that an image-to-image golden starts from.
+Image given(const Golden& g) {
+  const Tensor t = g.f32("image_in_u8");
+  Image image{static_cast<int>(t.size(1)), static_cast<int>(t.size(0)), {}};
+  for (const float v : t.data) image.pixels.push_back(static_cast<uint8_t>(v));
+  return image;
+}
+
+TEST(ZImage, ImageToImageIsDiffusers) {
+  const auto engine = open({.model = tiny()});
+  ASSERT_TRUE(engine);
+  const Golden g = golden("zimage-tiny/golden/img2img");
+  GenerateRequest request;
+  request.prompts = {golden("zimage-tiny/golden/tokens").json["prompts"]["en"].get<std::string>()};
+  request.num_inference_steps = 5;
+  request.guidance_scale = 0.0f;
+  request.seeds = {11};
+  request.strength = 0.6;
+  request.init_image = given(g);
+  const Drawn r = draw(*engine, request);
+  EXPECT_TRUE(close(r.values.at("init_latents"), g.f32("init_latents_as_seen_by_transformer"), 2e-5));
+  for (int i = 0; i < 3; ++i) {
+    const std::string step = fmt::format("step.{}.", i);
+    EXPECT_TRUE(close(r.values.at(step + "latents"), g.f32(step + "latents"), 2e-5)) << step;
+    EXPECT_TRUE(close(r.values.at(step + "model_out"), g.f32(step + "model_out"), 2e-5)) << step;
+  }
+  EXPECT_FALSE(r.values.contains("step.3.latents"));
+  EXPECT_TRUE(close(r.values.at("sigmas"), g.f32("sigmas"), 1e-6));
+  EXPECT_TRUE(close(r.values.at("decoded"), g.f32("decoded"), 2e-5));
+}
+
 TEST(ZImage, WholePicturesAreDiffusers) {
   const auto engine = open({.model = tiny()});
   ASSERT_TRUE(engine);
