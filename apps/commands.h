@@ -20,6 +20,7 @@ void add_serve(CLI::App& app, Command& command);
 void add_convert(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
 void add_doctor(CLI::App& app, Command& command);
+void add_tune(CLI::App& app, Command& command);
 /// A subcommand of `bench`.
 void add_bandwidth(CLI::App& bench, Command& command);
 

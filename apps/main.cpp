@@ -99,6 +99,7 @@ int main(int argc, char** argv) {
     add_convert(app, command);
     add_monitor(app, command);
     add_doctor(app, command);
+    add_tune(app, command);
     refuse_empty_numbers(app);
     for (CLI::App* c : app.get_subcommands({})) c->fallthrough();  // --verbose after the command too
     try {

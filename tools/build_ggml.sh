@@ -1,20 +1,13 @@
 #!/usr/bin/env bash
-# Builds ggml with GPU backends from the source archive of the PyPI package libggml-python, into .deps/ggml-source, where the
-# next configure finds it before the prebuilt one.
-#   tools/build_ggml.sh vulkan|hip|cuda|native [CMAKE_OPTION=VALUE...]
+# Builds ggml itself for this machine's processor from the source archive of the PyPI package libggml-python, into
+# .deps/ggml-source, where the next configure finds it before the prebuilt one. Only plain ggml (--cpu-kernels ggml) gains by it;
+# backends for cards are modules: tools/build_backend.sh.
+#   tools/build_ggml.sh [CMAKE_OPTION=VALUE...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 requirement=$(grep '^libggml-python==' tools/packages/pypi.txt)
-case "${1:-}" in
-  vulkan) options=(GGML_VULKAN=ON) ;;
-  hip) options=(GGML_HIP=ON) ;;
-  cuda) options=(GGML_CUDA=ON) ;;
-  native) options=(GGML_NATIVE=ON) ;;
-  *) echo "usage: tools/build_ggml.sh vulkan|hip|cuda|native [CMAKE_OPTION=VALUE...]" >&2; exit 2 ;;
-esac
-shift
-settings=()
-for option in "${options[@]}" "$@"; do settings+=(-C "cmake.define.$option"); done
+settings=(-C cmake.define.GGML_NATIVE=ON)
+for option in "$@"; do settings+=(-C "cmake.define.$option"); done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python3 -m pip wheel --disable-pip-version-check --no-deps --no-binary libggml-python -w "$work" "$requirement" "${settings[@]}"

@@ -23,7 +23,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
 fi
 
-# ggml: nothing to do when one is installed in the system or built by tools/build_ggml.sh.
+# ggml: nothing to do when one is installed in the system or built by tools/build_ggml.sh. Backends of cards: tools/build_backend.sh.
 requirement=$(list tools/packages/pypi.txt | grep '^libggml-python==')
 stamp=.deps/ggml/requirement
 if [ ! -e .deps/ggml-source ] && [ "$(cat "$stamp" 2>/dev/null)" != "$requirement" ]; then

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "commands.h"
+#include "common/device_option.h"
 #include "danqing/model.h"
 
 namespace danqing::app {
@@ -76,7 +77,7 @@ void add_bandwidth(CLI::App& bench, Command& command) {
       "  danqing bench bandwidth --file big.safetensors --json\n"
       "GB are 10^9 bytes. A copy counts the bytes copied, once. The best of --repeat counts.");
   c->add_option("-m,--model", o->paths.model, "Model whose denoiser is streamed, and whose file is read");
-  c->add_option("--device", o->device, "auto, cpu, or a card by name")->capture_default_str();
+  add_device_option(*c, o->device);
   c->add_option("--file", o->file, "Read this file for the disk (at most 4 GiB of it)");
   c->add_option("--bytes", o->bytes, "Size of one copy")->capture_default_str();
   c->add_option("--repeat", o->repetitions, "Repetitions")->check(CLI::Range(1, 1000))->capture_default_str();

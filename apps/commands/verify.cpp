@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "commands.h"
+#include "common/device_option.h"
 #include "common/interrupt.h"
 #include "common/model_options.h"
 #include "verify/stages.h"
@@ -62,8 +63,7 @@ void add_verify(CLI::App& app, Command& command) {
        "dir", o->tree,
        "A tree of models with golden/ inside, rng/, units/, tokenizers/, gguf/ as far as present; or one such model")
       ->required();
-  c->add_option("--device", o->device, "auto, cpu, or a card by name (danqing --version lists them)")
-      ->capture_default_str();
+  add_device_option(*c, o->device);
   c->add_option("--dtype", o->dtype, "f32: only goldens of f32 arithmetic; bf16: only those of bf16; auto: both")
       ->capture_default_str();
   add_cpu_options(*c, o->cpu, "CPU");

@@ -1,6 +1,7 @@
 #include "common/model_options.h"
 
 #include "base/try.h"
+#include "common/device_option.h"
 
 namespace danqing::app {
 
@@ -15,7 +16,8 @@ void add_model_options(CLI::App& c, ModelOptions& o) {
   c.add_option("--tokenizer", o.paths.tokenizer, "Tokenizer directory or tokenizer.json")->group("Model");
   c.add_option("--pe-tokenizer", o.paths.pe_tokenizer, "Prompt enhancer's tokenizer directory")->group("Model");
   c.add_option("--scheduler", o.paths.scheduler, "scheduler_config.json or its directory")->group("Model");
-  c.add_option("--device", o.device, "auto, cpu, or a card by name (danqing --version lists them)")
+  add_device_option(c, o.device, "Model");
+  c.add_option("--tune", o.tune, "auto: a card is tried before its first use (danqing tune); off: taken as it is")
       ->group("Model")
       ->capture_default_str();
   c.add_option("--dtype", o.dtype, "auto, f32, bf16, f16: in which precision the networks run")
@@ -85,6 +87,8 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& o) {
     DQ_TRY(e.paths.model, default_model());
   }
   e.device = o.device;
+  if (o.tune != "auto" && o.tune != "off") return usage_error("[--tune] expected auto or off, got '{}'", o.tune);
+  e.tune = o.tune == "auto";
   DQ_TRY(e.cpu, parse_cpu(o.cpu));
   DQ_TRY(e.memory, parse_memory(o.memory));
   DQ_TRY(e.compute_type, parse_compute_type(o.dtype));

@@ -19,7 +19,7 @@ Result<CpuOptions> parse_cpu(const CpuWords& words);
 
 struct ModelOptions {
   ModelPaths paths;
-  std::string device = "auto", dtype = "auto";
+  std::string device = "auto", dtype = "auto", tune = "auto";
   CpuWords cpu;
   MemoryWords memory;
 };

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/units.h"
+#include "common/device_option.h"
 #include "danqing/engine.h"
 #include "device/device.h"
 #include "device/kernels/onednn.h"
@@ -12,9 +12,7 @@ namespace danqing::app {
 std::string version_text() {
   std::string s =
       fmt::format("danqing {}\nggml {}\nonednn {}\n", version(), ggml_version_text(), kernels::onednn_text());
-  for (const DeviceInfo& d : list_devices())
-    s += fmt::format("device {}: {} ({}), {} of {} free\n", d.name, d.description, d.backend,
-                     format_bytes(d.memory_free), format_bytes(d.memory_total));
+  s += devices_text();
   const auto cpu = Device::open("cpu");
   return s + fmt::format("cpu features: {}\ncpu kernels: {}\n", cpu_features(), cpu ? (*cpu)->kernels_text() : "none");
 }

@@ -59,7 +59,5 @@ std::vector<Check> check_devices(const Machine& m);  ///< allocation, memory-map
 std::vector<Check> check_host(const Machine& m);     ///< cpu, memory, disk, model
 std::vector<Check> check_all(const Machine& m);
 
-/// gfx targets that a HIP program holds kernels for, from the names of its code objects; sorted, each once.
-std::vector<std::string> gfx_targets_in(std::string_view program);
 
 }  // namespace danqing::doctor

@@ -143,10 +143,10 @@ Check speed(const Machine& m) {
   });
   if (!m.cards.empty() && !m.devices.empty() && !card_used)
     because.push_back(
-        {"slow because there is a card and this build does not use it (danqing --version lists devices; "
-         "tools/build_ggml.sh builds the Vulkan or HIP backend)",
-         "慢的原因：有显卡但本程序没有使用（danqing --version 列出设备；tools/build_ggml.sh 编译 Vulkan 或 HIP "
-         "后端）"});
+        {"slow because there is a card and this build does not use it (danqing --device list says why; "
+         "-DDANQING_BACKENDS=vulkan builds a backend for it)",
+         "慢的原因：有显卡但本程序没有使用（danqing --device list 说明原因；"
+         "-DDANQING_BACKENDS=vulkan 编译相应后端）"});
   for (const auto& card : m.cards) {
     if (card.throttled && !card.throttled->empty())
       because.push_back({fmt::format("slow because {} is throttled by {}", card.id, card.throttled->front()),

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/text.h"
+#include "device/gfx.h"
 #include "doctor/check.h"
 #include "monitor/sysfs.h"
 
@@ -108,14 +109,6 @@ std::string joined(const std::vector<std::string>& list) {
   return out;
 }
 
-/// "11.0.0" as "gfx1100".
-std::string override_target(const std::string& text) {
-  unsigned major = 0, minor = 0, step = 0;
-  if (std::sscanf(text.c_str(), "%u.%u.%u", &major, &minor, &step) != 3 || major > 99 || minor > 15 || step > 15)
-    return "";
-  return fmt::format("gfx{}{:x}{:x}", major, minor, step);
-}
-
 Check gfx_target(const Machine& m) {
   Check c{"gfx-target"};
   if (m.hip_library.empty() || !has_amd(m)) {
@@ -133,7 +126,7 @@ Check gfx_target(const Machine& m) {
                   "HIP 后端的内核没有标明目标（已压缩）"};
     return c;
   }
-  const std::string forced = override_target(m.variable("HSA_OVERRIDE_GFX_VERSION"));
+  const std::string forced = danqing::gfx_override(m.variable("HSA_OVERRIDE_GFX_VERSION"));
   for (const auto& card : m.cards) {
     if (card.vendor != "amd" || card.gfx.empty()) continue;
     const std::string target = forced.empty() ? card.gfx : forced;
@@ -144,10 +137,12 @@ Check gfx_target(const Machine& m) {
                               forced.empty() ? "" : "，按 " + forced + " 运行", joined(built))};
     if (there) continue;
     c.status = Status::failed;
-    c.remedy = {fmt::format("Build ggml for {} (tools/build_ggml.sh hip), or use --device vulkan0. A card of the same "
+    c.remedy = {fmt::format("Build the HIP backend for {0} (DANQING_GFX_TARGETS={0} tools/build_backend.sh hip), or "
+                            "use --device vulkan0. A card of the same "
                             "family may borrow kernels: HSA_OVERRIDE_GFX_VERSION=10.3.0 (RDNA2), 11.0.0 (RDNA3).",
                             card.gfx),
-                fmt::format("为 {} 编译 ggml（tools/build_ggml.sh hip），或用 --device vulkan0。同系列显卡可借用内核："
+                fmt::format("为 {0} 编译 HIP 后端（DANQING_GFX_TARGETS={0} tools/build_backend.sh hip），或用 --device "
+                            "vulkan0。同系列显卡可借用内核："
                             "HSA_OVERRIDE_GFX_VERSION=10.3.0（RDNA2）、11.0.0（RDNA3）。",
                             card.gfx)};
     return c;
@@ -171,7 +166,7 @@ Check gfx_override(const Machine& m) {
     c.evidence = {"nothing is overridden", "没有覆盖设置"};
     return c;
   }
-  const std::string target = override_target(value);
+  const std::string target = danqing::gfx_override(value);
   c.evidence.en = c.evidence.zh =
       (value.empty() ? "" : "HSA_OVERRIDE_GFX_VERSION=" + one_line(value, 40) + " ") + hidden;
   if (value.empty()) {
@@ -255,19 +250,6 @@ Check vulkan_driver(const Machine& m) {
 }
 
 }  // namespace
-
-std::vector<std::string> gfx_targets_in(std::string_view program) {
-  // Code objects in a HIP fat binary are named "hipv4-amdgcn-amd-amdhsa--gfx1100" (":xnack-" may follow).
-  constexpr std::string_view kMark = "amdgcn-amd-amdhsa--gfx";
-  std::set<std::string> found;
-  for (size_t at = program.find(kMark); at != std::string_view::npos; at = program.find(kMark, at + 1)) {
-    const size_t begin = at + kMark.size();
-    size_t end = begin;
-    while (end < program.size() && end - begin < 6 && std::isxdigit(static_cast<unsigned char>(program[end]))) ++end;
-    if (end - begin >= 3) found.insert("gfx" + std::string(program.substr(begin, end - begin)));
-  }
-  return {found.begin(), found.end()};
-}
 
 std::vector<Check> check_runtime(const Machine& m) {
   return {rocm(m), gfx_target(m), gfx_override(m), vulkan_driver(m)};

@@ -35,6 +35,9 @@ struct EngineOptions {
   CpuOptions cpu;  ///< how many threads, which kernels
   ComputeType compute_type = ComputeType::automatic;
   MemoryOptions memory;  ///< how much of the device, and how the weights share it
+  /// A card is tried before its first use with a driver: held to the CPU's results and timed, some seconds; the result is
+  /// kept in $XDG_CACHE_HOME/danqing/tuning.json. "auto" then takes the fastest backend of a card and none that is wrong.
+  bool tune = true;
 };
 
 enum class Stage { load, enhance, encode_text, encode_image, denoise, decode };

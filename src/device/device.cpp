@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <mutex>
 #include <new>
 #include <set>
+#include <tuple>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "base/units.h"
+#include "device/backends.h"
 #include "device/host.h"
 #include "device/kernels/gemm.h"
 #include "device/kernels/micro.h"
@@ -30,23 +31,6 @@ namespace {
 
 constexpr int kMaxThreads = 512;  // GGML_MAX_N_THREADS: ggml's CPU backend aborts beyond
 
-void forward_log(ggml_log_level, const char* text, void*) noexcept {
-  std::string_view line = text ? text : "";
-  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.remove_suffix(1);
-  if (!line.empty()) log::write(log::Level::debug, line);
-}
-
-/// Once per process: ggml's messages into our log, and its loadable backends if it was built with them. A build that
-/// has the CPU linked in is not asked to search the file system for libraries.
-void start_ggml() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    ggml_log_set(forward_log, nullptr);
-    if (!ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)) ggml_backend_load_all();
-    if (ggml_context* c = ggml_init({0, nullptr, true})) ggml_free(c);  // fills ggml's tables
-  });
-}
-
 struct Known {
   DeviceInfo info;
   ggml_backend_dev_t handle = nullptr;
@@ -54,7 +38,7 @@ struct Known {
 };
 
 std::vector<Known> known_devices() {
-  start_ggml();
+  (void)backends();
   std::vector<Known> all;
   for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
     ggml_backend_dev_t dev = ggml_backend_dev_get(i);
@@ -62,8 +46,7 @@ std::vector<Known> known_devices() {
     const bool cpu = type == GGML_BACKEND_DEVICE_TYPE_CPU;
     if (!cpu && type != GGML_BACKEND_DEVICE_TYPE_GPU && type != GGML_BACKEND_DEVICE_TYPE_IGPU) continue;
     Known k{{}, dev, type};
-    k.info.backend = ggml_backend_reg_name(ggml_backend_dev_backend_reg(dev));
-    if (k.info.backend == "ROCm") k.info.backend = "HIP";  // ggml's name for its HIP build
+    k.info.backend = backend_name(ggml_backend_dev_backend_reg(dev));
     if (cpu) {
       const host::Memory m = host::memory();
       k.info.name = "cpu";
@@ -86,13 +69,20 @@ std::vector<Known> known_devices() {
   return all;
 }
 
-/// A card of its own before one that shares the host's memory, more memory before less; the CPU last.
+/// A card of its own before one that shares the host's memory, then HIP, CUDA, Vulkan (which may all show the same
+/// card), more memory before less; the CPU last.
 void sort_by_preference(std::vector<Known>& all) {
   const auto rank = [](const Known& k) {
     const int kind = k.type == GGML_BACKEND_DEVICE_TYPE_GPU ? 2 : k.type == GGML_BACKEND_DEVICE_TYPE_IGPU ? 1 : 0;
-    return std::pair(kind, k.info.memory_total);
+    return std::tuple(kind, -backend_rank(k.info.backend), k.info.memory_total);
   };
   std::stable_sort(all.begin(), all.end(), [&](const Known& a, const Known& b) { return rank(a) > rank(b); });
+}
+
+/// Backends of this build that offer no card although the machine has one for them are worth a line.
+void say_what_is_missing() {
+  for (const BackendStatus& s : backends())
+    if (!s.reason.empty()) log::write(s.expected ? log::Level::warning : log::Level::info, skipped_text(s));
 }
 
 template <class F>
@@ -114,8 +104,20 @@ int default_threads() {
 
 std::vector<DeviceInfo> list_devices() {
   std::vector<DeviceInfo> infos;
-  for (Known& k : known_devices()) infos.push_back(std::move(k.info));
+  for (Known& k : known_devices()) {
+    k.info.unusable = unusable(k.handle);
+    infos.push_back(std::move(k.info));
+  }
   return infos;
+}
+
+std::vector<std::string> devices_by_preference() {
+  std::vector<Known> all = known_devices();
+  sort_by_preference(all);
+  std::vector<std::string> names;
+  for (const Known& k : all)
+    if (unusable(k.handle).empty()) names.push_back(k.info.name);
+  return names;
 }
 
 std::string pci_address(std::string_view device_name) {
@@ -141,11 +143,20 @@ Result<std::shared_ptr<Device>> Device::open(std::string_view name, const Device
   (void)kernels::micro_kernels();  // the instruction set must be known before the first kernel runs
   std::vector<Known> all = known_devices();
   const bool any = name == "auto";
-  if (any) sort_by_preference(all);
+  if (any) {
+    sort_by_preference(all);
+    say_what_is_missing();
+  }
   std::string list = "auto";
   for (const Known& k : all) {
     list += ", " + k.info.name;
     if (!any && k.info.name != name) continue;
+    if (const std::string why = unusable(k.handle); !why.empty()) {
+      Error e = fail(ErrorCode::device_lost, "[device] {} ({}): {}", k.info.name, k.info.description, why);
+      if (!any) return e;
+      log::write(log::Level::warning, e.message + "; trying the next device");
+      continue;
+    }
     std::shared_ptr<Device> d(new Device());
     d->info_ = k.info;
     d->is_cpu_ = k.type == GGML_BACKEND_DEVICE_TYPE_CPU;

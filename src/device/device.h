@@ -23,8 +23,11 @@ struct DeviceInfo {
   std::string backend;                         ///< "CPU", "Vulkan", "HIP", "CUDA"
   std::string description;                     ///< the card's or the processor's name
   uint64_t memory_total = 0, memory_free = 0;  ///< bytes; the host's for the CPU
+  std::string unusable;                        ///< why it must not compute, for people; usually empty
 };
 std::vector<DeviceInfo> list_devices();
+/// Names of the usable ones, in the order in which "auto" takes them; the CPU last.
+std::vector<std::string> devices_by_preference();
 std::string ggml_version_text();  ///< "0.20.2"
 std::string cpu_features();       ///< "AVX2 FMA F16C AVX512F ..." as the processor reports
 
@@ -106,6 +109,10 @@ class Device {
   /// Queries that attention takes at once where it writes its scores out; 0 = as many as a bounded buffer holds.
   int attention_chunk() const { return attention_chunk_; }
   void set_attention_chunk(int queries) { attention_chunk_ = queries; }
+  /// Attention by the card's own kernel, which has no place for written scores. Off until a trial has shown that it is
+  /// right and faster (src/tune): some kernels work in fp16 whatever precision is asked.
+  bool flash_attention() const { return flash_attention_; }
+  void set_flash_attention(bool on) { flash_attention_ = on; }
   /// Allocations beyond this many bytes in all fail with does_not_fit.
   void set_limit(uint64_t bytes) { limit_ = bytes; }
   std::optional<uint64_t> limit() const;
@@ -139,6 +146,7 @@ class Device {
   size_t largest_buffer_ = std::numeric_limits<size_t>::max();
   std::vector<PagedTensors*> paged_;
   int attention_chunk_ = 0;
+  bool flash_attention_ = false;
 };
 
 }  // namespace danqing

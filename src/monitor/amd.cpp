@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "base/try.h"
+#include "device/gfx.h"
 #include "monitor/cards.h"
 #include "monitor/gpu_metrics.h"
 #include "monitor/sysfs.h"
@@ -72,29 +73,6 @@ std::string pci_address(const fs::path& device) {
   std::error_code ec;
   const std::string name = fs::canonical(device, ec).filename().string();
   return !ec && std::count(name.begin(), name.end(), ':') == 2 ? name : "";
-}
-
-/// KFD's node of each card, by PCI address: the gfx target.
-std::map<std::string, std::string> gfx_targets(const fs::path& root) {
-  std::map<std::string, std::string> found;
-  const fs::path nodes = root / "sys/class/kfd/kfd/topology/nodes";
-  for (const std::string& node : numbered(nodes, "")) {
-    const auto text = read_bytes(nodes / node / "properties");
-    if (!text) continue;
-    const auto field = [&](const std::string& key) -> uint64_t {
-      const size_t at = ("\n" + *text).find("\n" + key + " ");
-      uint64_t v = 0;
-      if (at == std::string::npos) return 0;
-      std::from_chars(text->data() + at + key.size() + 1, text->data() + text->size(), v);
-      return v;
-    };
-    const std::string gfx = gfx_name(field("gfx_target_version"));
-    if (gfx.empty()) continue;
-    const uint64_t location = field("location_id");  // bus, device and function
-    found[fmt::format("{:04x}:{:02x}:{:02x}.{}", field("domain"), location >> 8 & 0xff, location >> 3 & 0x1f,
-                      location & 7)] = gfx;
-  }
-  return found;
 }
 
 /// The line with the star of "0: 500Mhz\n1: 2000Mhz *".
@@ -189,12 +167,6 @@ void read_table(const fs::path& device, CardReading& c) {
 }
 
 }  // namespace
-
-std::string gfx_name(uint64_t v) {
-  const uint64_t major = v / 10000, minor = v / 100 % 100, step = v % 100;
-  if (major < 6 || major > 99 || minor > 15 || step > 15) return {};
-  return fmt::format("gfx{}{:x}{:x}", major, minor, step);
-}
 
 std::vector<CardReading> read_amd_cards(const Options& o) {
   std::vector<CardReading> cards;

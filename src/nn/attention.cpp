@@ -1,7 +1,8 @@
+#include "device/kernels/attention.h"
+
 #include <algorithm>
 #include <vector>
 
-#include "device/kernels/attention.h"
 #include "nn/detail.h"
 #include "nn/nn.h"
 
@@ -19,6 +20,33 @@ ggml_tensor* fused(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggm
   return y;
 }
 
+/// The card's own kernel. Its fast paths want keys in multiples of 256 and a mask: keys are padded, and padding is
+/// masked.
+ggml_tensor* fused_on_card(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v, ggml_tensor* mask, float scale) {
+  constexpr int64_t kStep = 256;
+  const int64_t keys = k->ne[1], queries = q->ne[1], padding = (kStep - keys % kStep) % kStep;
+  const auto padded = [&](ggml_tensor* x) {
+    x = ggml_cont(g.ctx(), x);
+    return ggml_cast(g.ctx(), padding ? ggml_pad(g.ctx(), x, 0, static_cast<int>(padding), 0, 0) : x, GGML_TYPE_F16);
+  };
+  k = padded(k);
+  v = padded(v);
+  // 0 for keys, the lowest number of f16 for padding: -inf times 0 would be NaN.
+  ggml_tensor* position = ggml_arange(g.ctx(), 0.0f, static_cast<float>(keys + padding), 1.0f);
+  ggml_tensor* row = ggml_scale_bias(g.ctx(), position, 1.0f, 0.5f - static_cast<float>(keys));
+  row = ggml_scale(g.ctx(), ggml_step(g.ctx(), row), -65504.0f);
+  ggml_tensor* all = nullptr;
+  if (mask) {
+    if (padding) mask = ggml_pad(g.ctx(), mask, static_cast<int>(padding), 0, 0, 0);
+    all = ggml_add(g.ctx(), mask, row);
+  } else {
+    all = ggml_repeat_4d(g.ctx(), row, keys + padding, queries, 1, 1);
+  }
+  ggml_tensor* y = ggml_flash_attn_ext(g.ctx(), q, k, v, ggml_cast(g.ctx(), all, GGML_TYPE_F16), scale, 0.0f, 0.0f);
+  ggml_flash_attn_ext_set_prec(y, GGML_PREC_F32);
+  return y;
+}
+
 /// Concatenation along the rows as a balanced tree: every value is copied log2(n) times, not n.
 ggml_tensor* join(Graph& g, std::vector<ggml_tensor*> parts) {
   while (parts.size() > 1) {
@@ -31,9 +59,7 @@ ggml_tensor* join(Graph& g, std::vector<ggml_tensor*> parts) {
 }
 
 /// The last axis must lie densely; the others may have any strides.
-ggml_tensor* dense_rows(Graph& g, ggml_tensor* x) {
-  return x->nb[0] == ggml_type_size(x->type) ? x : contiguous(g, x);
-}
+ggml_tensor* dense_rows(Graph& g, ggml_tensor* x) { return x->nb[0] == ggml_type_size(x->type) ? x : contiguous(g, x); }
 
 }  // namespace
 
@@ -67,6 +93,8 @@ ggml_tensor* attention(Graph& g, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v,
   q = ggml_permute(g.ctx(), q, 0, 2, 1, 3);  // [B, H, T, D], views
   k = ggml_permute(g.ctx(), k, 0, 2, 1, 3);
   v = ggml_permute(g.ctx(), v, 0, 2, 1, 3);
+  if (!g.device().is_cpu() && g.device().flash_attention() && queries > 1)
+    return ggml_reshape_3d(g.ctx(), fused_on_card(g, q, k, v, mask, scale), d * heads, queries, batch);
   ggml_tensor* y = tiles ? fused(g, q, k, v, mask, scale) : attention_written_out(g, q, k, v, mask, scale, kScoreBytes);
   return ggml_reshape_3d(g.ctx(), y, d * heads, queries, batch);
 }

@@ -14,6 +14,7 @@
 #include "pipeline/preview.h"
 #include "pipeline/prompt_enhancer.h"
 #include "pipeline/settings.h"
+#include "tune/tune.h"
 
 namespace danqing {
 namespace {
@@ -30,9 +31,37 @@ auto guarded(F&& f) -> decltype(f()) {
   }
 }
 
-Result<std::shared_ptr<Device>> open_device(const EngineOptions& options) {
-  DQ_TRY(std::shared_ptr<Device> device, Device::open(options.device, options.cpu));
+/// Which device, and how it computes: settled once for the engine and its planner.
+struct Choice {
+  std::string device;
+  bool flash_attention = false;
+};
+
+Choice choose_device(const EngineOptions& options) {
+  Choice c{options.device};
+  if (!options.tune || c.device == "cpu") return c;
+  tune::Options o;
+  o.say = [](const std::string& text) { log::warn("{}", text); };
+  std::vector<tune::Tuning> tunings;
+  if (c.device == "auto") {
+    tunings = tune::tune_all(o);
+    if (tunings.empty()) return c;
+    std::vector<std::string> said;
+    c.device = tune::choose(tunings, said);
+    for (const std::string& text : said) log::warn("{}", text);
+  } else if (auto one = tune::tuning_of(c.device, o)) {  // an unknown name is refused when it is opened
+    if (const std::string why = one->wrong(); !why.empty()) log::warn("{} is used as asked, but {}", c.device, why);
+    tunings.push_back(std::move(*one));
+  }
+  for (const tune::Tuning& t : tunings)
+    if (t.device == c.device) c.flash_attention = t.flash_attention;
+  return c;
+}
+
+Result<std::shared_ptr<Device>> open_device(const EngineOptions& options, const Choice& choice) {
+  DQ_TRY(std::shared_ptr<Device> device, Device::open(choice.device, options.cpu));
   device->set_attention_chunk(options.memory.attention_chunk);
+  device->set_flash_attention(choice.flash_attention);
   return device;
 }
 
@@ -41,13 +70,14 @@ struct Planner {
   const FamilyEntry* entry = nullptr;
   Checkpoint checkpoint;
   EngineOptions options;
+  Choice choice;
   ComputeType compute_type = ComputeType::f32;
   std::shared_ptr<Device> device;
   std::unique_ptr<ModelFamily> family;
   PlanCache cache;
 
   Result<void> open() {
-    DQ_TRY(device, open_device(options));
+    DQ_TRY(device, open_device(options, choice));
     DQ_TRY(family, entry->make({device, checkpoint, compute_type}));
     return {};
   }
@@ -185,14 +215,15 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineOptions& options) {
     return bad_input("[model] {}: expected one of the pipelines that this build runs ({}), got '{}'",
                      options.paths.model.empty() ? options.paths.transformer.string() : options.paths.model.string(),
                      known, checkpoint.pipeline_class.empty() ? "unknown" : checkpoint.pipeline_class);
-  DQ_TRY(std::shared_ptr<Device> device, open_device(options));
+  const Choice choice = choose_device(options);
+  DQ_TRY(std::shared_ptr<Device> device, open_device(options, choice));
   DeviceInfo budget = device->info();
   if (options.memory.device_memory) budget.memory_free = options.memory.device_memory;
   const ComputeType type = resolve_compute_type(options.compute_type, checkpoint, budget);
   log::info("{} on {} ({}), {}", checkpoint.pipeline_class, device->info().name, device->info().description,
             name(type));
   DQ_TRY(LatentPreview preview, stored_preview(checkpoint));
-  Planner planner{entry, checkpoint, options, type};
+  Planner planner{entry, checkpoint, options, choice, type};
   DQ_TRY(std::unique_ptr<ModelFamily> family, entry->make({device, std::move(checkpoint), type}));
   return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(std::move(device), std::move(family), type,
                                                               std::move(preview), options, std::move(planner)));

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "device/gfx.h"
 #include "doctor/check.h"
 #include "doctor/report.h"
 #include "monitor/tree.h"

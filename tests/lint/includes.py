@@ -18,7 +18,8 @@ BELOW = {
     "nn": {"base", "checkpoint", "device"},
     "models": {"base", "checkpoint", "device", "nn"},
     "memory": {"base", "checkpoint", "device", "nn", "models"},
-    "pipeline": {"base", "checkpoint", "device", "nn", "models", "memory", "text", "image", "sampling"},
+    "tune": {"base", "checkpoint", "device", "nn"},
+    "pipeline": {"base", "checkpoint", "device", "nn", "models", "memory", "tune", "text", "image", "sampling"},
 }
 GGML = re.compile(r"^(ggml|gguf)[\w-]*\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
