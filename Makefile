@@ -8,7 +8,7 @@ DEMO   := demo
 help:
 	@echo "make demo     set up, build, draw pictures into demo/"
 	@echo "make test     set up, build, run all tests (PRESET=asan for sanitizers)"
-	@echo "make build    set up and build build/$(PRESET)/bin/danqing"
+	@echo "make build    set up and build build/$(PRESET)/bin/danqing (BACKENDS='vulkan;hip;cuda' for cards)"
 	@echo "make test-vulkan  ggml's Vulkan backend and its tests on Mesa's software driver"
 	@echo "make bench    benchmarks on the mini model"
 	@echo "make install  install (PREFIX=/usr/local)"
@@ -19,6 +19,7 @@ setup:
 
 build: setup
 	@if [ -n "$(TESTS)" ]; then cmake --preset $(PRESET) -DDANQING_BUILD_TESTS=ON; \
+	elif [ -n "$(BACKENDS)" ]; then cmake --preset $(PRESET) -DDANQING_BUILD_TESTS=OFF "-DDANQING_BACKENDS=$(BACKENDS)"; \
 	elif [ ! -f $(BUILD)/build.ninja ]; then cmake --preset $(PRESET) -DDANQING_BUILD_TESTS=OFF; fi
 	@cmake --build $(BUILD) -j $(JOBS)
 

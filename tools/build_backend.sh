@@ -58,7 +58,7 @@ case "$name" in
     options+=(-DGGML_VULKAN=ON) ;;
   hip)
     need hipcc "install ROCm (its hipcc on PATH)"
-    options+=(-DGGML_HIP=ON "-DAMDGPU_TARGETS=$targets" "-DGPU_TARGETS=$targets") ;;
+    options+=(-DGGML_HIP=ON "-DCMAKE_HIP_ARCHITECTURES=$targets" "-DCMAKE_PREFIX_PATH=${ROCM_PATH:-/opt/rocm}") ;;
   cuda)
     need nvcc "install the CUDA toolkit (its nvcc on PATH)"
     options+=(-DGGML_CUDA=ON)

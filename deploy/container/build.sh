@@ -21,15 +21,13 @@ apt-get update -qq
 apt-get install -y -qq --no-install-recommends make "${needs[@]}" >/dev/null
 make setup
 
-# Not for this machine's processor alone; ours choose their instructions at run time.
-options=(GGML_NATIVE=OFF)
+# The backend is a module beside the program (tools/build_backend.sh).
+export PATH=$PATH:/opt/rocm/bin
 case $target in
-  rocm) options+=("CMAKE_HIP_ARCHITECTURES=${GPU_TARGETS:?}" "CMAKE_PREFIX_PATH=/opt/rocm") ;;
-  cuda) [ -z "${CUDA_ARCHITECTURES:-}" ] || options+=("CMAKE_CUDA_ARCHITECTURES=$CUDA_ARCHITECTURES") ;;
+  rocm) export DANQING_GFX_TARGETS=${GPU_TARGETS:?} ;;
+  cuda) export DANQING_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES:-} ;;
 esac
-if [ -n "$backend" ]; then tools/build_ggml.sh "$backend" "${options[@]}"; fi
-
-make build
+make build BACKENDS="$backend"
 DESTDIR=$destination cmake --install build/release --prefix /usr --strip
 
 # An image runs the program; who builds against the library takes the source.
