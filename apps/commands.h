@@ -21,6 +21,8 @@ void add_convert(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
 void add_doctor(CLI::App& app, Command& command);
 void add_tune(CLI::App& app, Command& command);
+void add_pull(CLI::App& app, Command& command);
+void add_models(CLI::App& app, Command& command);
 /// A subcommand of `bench`.
 void add_bandwidth(CLI::App& bench, Command& command);
 

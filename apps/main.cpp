@@ -69,6 +69,7 @@ constexpr const char* kFooter =
     "  danqing generate \"a lighthouse\" --batch 4 --seed 7 -o 'out/{prompt}-{seed}.png'\n"
     "  danqing enhance \"a cat\"                             print the prompt that the enhancer makes of it\n"
     "  danqing inspect ERNIE-Image                         what a model directory or file holds\n"
+    "  danqing pull baidu/ERNIE-Image-Turbo                fetch a model; danqing models list shows what is there\n"
     "  danqing serve                                       a web page and HTTP APIs at http://127.0.0.1:7860\n"
     "  danqing monitor                                     temperature, load, memory and power of the cards\n"
     "  danqing doctor                                      drivers, rights, devices; what an error message means\n"
@@ -100,6 +101,8 @@ int main(int argc, char** argv) {
     add_monitor(app, command);
     add_doctor(app, command);
     add_tune(app, command);
+    add_pull(app, command);
+    add_models(app, command);
     refuse_empty_numbers(app);
     for (CLI::App* c : app.get_subcommands({})) c->fallthrough();  // --verbose after the command too
     try {

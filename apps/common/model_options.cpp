@@ -2,12 +2,14 @@
 
 #include "base/try.h"
 #include "common/device_option.h"
+#include "fetch/models.h"
 
 namespace danqing::app {
 
 void add_model_options(CLI::App& c, ModelOptions& o) {
   c.add_option("-m,--model", o.paths.model,
-               "Model: a diffusers directory or one file (default: the installed danqing-mini, or $DANQING_MODEL)")
+               "Model: a diffusers directory, one file, or owner/name of a pulled one (default: the installed danqing-mini, "
+               "or $DANQING_MODEL)")
       ->group("Model");
   c.add_option("--transformer", o.paths.transformer, "Denoiser from this file or directory")->group("Model");
   c.add_option("--text-encoder", o.paths.text_encoder, "Text encoder from this file or directory")->group("Model");
@@ -81,6 +83,7 @@ Result<ComputeType> parse_compute_type(const std::string& text) {
 Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& o) {
   EngineOptions e;
   e.paths = o.paths;
+  DQ_TRY(e.paths.model, fetch::resolve_model(o.paths.model));
   // A network given by itself belongs to another model than the built-in one: nothing of that is mixed in.
   const bool parts = !o.paths.transformer.empty() || !o.paths.text_encoder.empty() || !o.paths.vae.empty();
   if (e.paths.model.empty() && !parts) {

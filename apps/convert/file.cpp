@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/kinds.h"
-#include "checkpoint/tensor_writer.h"
 
 namespace danqing::app {
 namespace {
@@ -25,40 +24,6 @@ uint32_t file_type(DType t) {
 }
 
 std::string layer_of(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
-
-OutputMetadata metadata_of(const TensorSource& source, const std::filesystem::path& out,
-                           const std::vector<PlannedTensor>& plan, const ConvertSettings& s) {
-  OutputMetadata m;
-  if (s.format == Format::gguf) {
-    const auto kind = recognise(source);
-    const bool denoiser = kind && kind->role == "transformer";
-    // Language models keep transformers' names, which no architecture of llama.cpp has; so none is claimed.
-    if (denoiser)
-      m["general.architecture"] = std::string(kind->pipeline_class == "ZImagePipeline" ? "lumina2" : "ernie_image");
-    m["general.type"] = std::string("model");
-    m["general.name"] = out.stem().string();
-    m["general.quantization_version"] = uint32_t{2};
-    m["general.file_type"] = file_type(s.type);
-    return m;
-  }
-  m["format"] = std::string("pt");
-  Json layers = Json::object();
-  for (const PlannedTensor& p : plan)
-    if (p.with_scale)
-      layers[layer_of(p.stored->name)] = {{"format", p.dtype == DType::f8_e4m3 ? "float8_e4m3fn" : "float8_e5m2"}};
-  if (!layers.empty())
-    m["_quantization_metadata"] = dump_json({{"format_version", "1.0"}, {"layers", std::move(layers)}});
-  return m;
-}
-
-std::vector<OutputTensor> outputs_of(const std::vector<PlannedTensor>& plan) {
-  std::vector<OutputTensor> out;
-  for (const PlannedTensor& p : plan) {
-    out.push_back({p.stored->name, p.dtype, p.stored->shape});
-    if (p.with_scale) out.push_back({layer_of(p.stored->name) + ".weight_scale", DType::f32, {}});
-  }
-  return out;
-}
 
 class Job {
  public:
@@ -153,6 +118,40 @@ class Job {
 
 }  // namespace
 
+OutputMetadata output_metadata(const TensorSource& source, const std::filesystem::path& out,
+                               const std::vector<PlannedTensor>& plan, Format format, DType type) {
+  OutputMetadata m;
+  if (format == Format::gguf) {
+    const auto kind = recognise(source);
+    const bool denoiser = kind && kind->role == "transformer";
+    // Language models keep transformers' names, which no architecture of llama.cpp has; so none is claimed.
+    if (denoiser)
+      m["general.architecture"] = std::string(kind->pipeline_class == "ZImagePipeline" ? "lumina2" : "ernie_image");
+    m["general.type"] = std::string("model");
+    m["general.name"] = out.stem().string();
+    m["general.quantization_version"] = uint32_t{2};
+    m["general.file_type"] = file_type(type);
+    return m;
+  }
+  m["format"] = std::string("pt");
+  Json layers = Json::object();
+  for (const PlannedTensor& p : plan)
+    if (p.with_scale)
+      layers[layer_of(p.stored->name)] = {{"format", p.dtype == DType::f8_e4m3 ? "float8_e4m3fn" : "float8_e5m2"}};
+  if (!layers.empty())
+    m["_quantization_metadata"] = dump_json({{"format_version", "1.0"}, {"layers", std::move(layers)}});
+  return m;
+}
+
+std::vector<OutputTensor> output_tensors(const std::vector<PlannedTensor>& plan) {
+  std::vector<OutputTensor> out;
+  for (const PlannedTensor& p : plan) {
+    out.push_back({p.stored->name, p.dtype, p.stored->shape});
+    if (p.with_scale) out.push_back({layer_of(p.stored->name) + ".weight_scale", DType::f32, {}});
+  }
+  return out;
+}
+
 Result<Json> convert_file(const TensorSource& source, const std::filesystem::path& out, const ConvertSettings& s,
                           std::vector<bool>& matched) {
   const auto start = std::chrono::steady_clock::now();
@@ -181,7 +180,8 @@ Result<Json> convert_file(const TensorSource& source, const std::filesystem::pat
     job.report(report);
     return report;
   }
-  DQ_TRY(TensorWriter writer, TensorWriter::create(out, s.format, outputs_of(plan), metadata_of(source, out, plan, s)));
+  DQ_TRY(TensorWriter writer, TensorWriter::create(out, s.format, output_tensors(plan),
+                                               output_metadata(source, out, plan, s.format, s.type)));
   Job job(source, s, &writer);
   DQ_CHECK(job.run(plan));
   DQ_CHECK(writer.finish(s.overwrite));

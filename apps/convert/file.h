@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "checkpoint/tensor_writer.h"
 #include "convert/plan.h"
 #include "device/convert.h"
 
@@ -29,5 +30,10 @@ struct ConvertSettings {
 /// Errors: usage (plan_types), bad_input (values that cannot be converted, named), cancelled, failed (the disk).
 Result<Json> convert_file(const TensorSource& source, const std::filesystem::path& out, const ConvertSettings& settings,
                           std::vector<bool>& matched);
+
+/// What the output says of itself, and its tensors in order.
+OutputMetadata output_metadata(const TensorSource& source, const std::filesystem::path& out,
+                               const std::vector<PlannedTensor>& plan, TensorSource::Format format, DType type);
+std::vector<OutputTensor> output_tensors(const std::vector<PlannedTensor>& plan);
 
 }  // namespace danqing::app

@@ -63,10 +63,9 @@ Result<void> check_cover(std::vector<const TensorInfo*> tensors, uint64_t data_s
 
 }  // namespace
 
-Result<void> read_safetensors(const MappedFile& map, uint32_t file, SourceBuilder& out) {
-  const std::string where = map.path().string();
-  const std::span<const std::byte> bytes = map.bytes();
-  if (bytes.size() < 8)
+Result<uint64_t> safetensors_header_bytes(std::span<const std::byte> bytes, uint64_t file_size,
+                                          const std::string& where) {
+  if (file_size < 8 || bytes.size() < 8)
     return bad_input("[checkpoint] {}: expected at least the 8 bytes of a safetensors header length, got {}", where,
                      bytes.size());
   const auto length = load_le<uint64_t>(bytes.data());
@@ -74,10 +73,21 @@ Result<void> read_safetensors(const MappedFile& map, uint32_t file, SourceBuilde
     return bad_input(
         "[checkpoint] {}: expected a safetensors header of at most {} bytes, got {}; not a safetensors file", where,
         kMaxHeader, length);
-  if (length > bytes.size() - 8)
+  if (length > file_size - 8)
     return bad_input(
         "[checkpoint] {}: expected a header of {} bytes, got {}: the download is incomplete, fetch it again", where,
-        length, bytes.size() - 8);
+        length, file_size - 8);
+  return 8 + length;
+}
+
+Result<void> read_safetensors(const MappedFile& map, uint32_t file, SourceBuilder& out) {
+  return read_safetensors(map.bytes(), map.bytes().size(), map.path().string(), file, out);
+}
+
+Result<void> read_safetensors(std::span<const std::byte> bytes, uint64_t file_size, const std::string& where,
+                              uint32_t file, SourceBuilder& out) {
+  DQ_TRY(const uint64_t data_start, safetensors_header_bytes(bytes, file_size, where));
+  const uint64_t length = data_start - 8;
   const std::string_view json(reinterpret_cast<const char*>(bytes.data()) + 8, length);
   if (json.empty() || json[0] != '{')
     return bad_input("[checkpoint] {}: expected a safetensors header that begins with '{{', got '{}'", where,
@@ -87,13 +97,13 @@ Result<void> read_safetensors(const MappedFile& map, uint32_t file, SourceBuilde
   std::vector<TensorInfo> tensors;
   tensors.reserve(header.entries.size());
   for (const SafetensorsEntry& e : header.entries) {
-    DQ_TRY(TensorInfo t, checked(e, 8 + length, where));
+    DQ_TRY(TensorInfo t, checked(e, data_start, where));
     t.file = file;
     tensors.push_back(std::move(t));
   }
   std::vector<const TensorInfo*> pointers;
   for (const TensorInfo& t : tensors) pointers.push_back(&t);
-  DQ_CHECK(check_cover(std::move(pointers), 8 + length, bytes.size(), where));
+  DQ_CHECK(check_cover(std::move(pointers), data_start, file_size, where));
   for (TensorInfo& t : tensors) out.add(std::move(t));
   for (auto& [key, value] : header.metadata) out.add_metadata(key, std::move(value));
   return {};

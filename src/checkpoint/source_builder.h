@@ -26,6 +26,12 @@ class SourceBuilder {
 
 /// The formats, each reading one already mapped file into `out` as its file number `file`.
 Result<void> read_safetensors(const MappedFile& map, uint32_t file, SourceBuilder& out);
+/// The same from the first bytes of a file of `file_size` bytes, at least its header: for a file that is still elsewhere.
+Result<void> read_safetensors(std::span<const std::byte> bytes, uint64_t file_size, const std::string& where,
+                              uint32_t file, SourceBuilder& out);
+/// How many bytes that header is, from the first 8 of them.
+Result<uint64_t> safetensors_header_bytes(std::span<const std::byte> bytes, uint64_t file_size,
+                                          const std::string& where);
 Result<void> read_gguf(const MappedFile& map, uint32_t file, SourceBuilder& out);
 /// "X.safetensors.index.json" and its shards.
 Result<std::shared_ptr<const TensorSource>> open_sharded(const std::filesystem::path& index);

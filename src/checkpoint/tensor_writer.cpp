@@ -105,26 +105,35 @@ std::optional<uint64_t> tensor_bytes(DType dtype, const Shape& shape) {
   return static_cast<uint64_t>(n / k.block_elements) * static_cast<uint64_t>(k.block_bytes);
 }
 
-Result<TensorWriter> TensorWriter::create(const std::filesystem::path& path, TensorSource::Format format,
-                                          const std::vector<OutputTensor>& tensors, const OutputMetadata& metadata) {
+Result<TensorLayout> layout_tensors(TensorSource::Format format, const std::vector<OutputTensor>& tensors,
+                                    const OutputMetadata& metadata) {
   const bool gguf = format == TensorSource::Format::gguf;
-  std::vector<uint64_t> bytes;
+  TensorLayout out;
   std::set<std::string_view> names;
   for (const OutputTensor& t : tensors) {
     DQ_CHECK(check(t, gguf));
     if (!names.insert(t.name).second || (!gguf && t.name == "__metadata__"))
       return usage_error("[convert] expected every tensor name once, got '{}' again", one_line(t.name));
-    bytes.push_back(*tensor_bytes(t.dtype, t.shape));
+    out.bytes.push_back(*tensor_bytes(t.dtype, t.shape));
   }
+  out.header = gguf ? gguf_header(tensors, out.bytes, metadata) : safetensors_header(tensors, out.bytes, metadata);
+  out.file_bytes = out.header.size();
+  for (const uint64_t b : out.bytes) {
+    out.offsets.push_back(out.file_bytes);
+    out.file_bytes += padded(b, gguf ? kGgufAlignment : 1);
+  }
+  return out;
+}
+
+Result<TensorWriter> TensorWriter::create(const std::filesystem::path& path, TensorSource::Format format,
+                                          const std::vector<OutputTensor>& tensors, const OutputMetadata& metadata) {
+  DQ_TRY(TensorLayout layout, layout_tensors(format, tensors, metadata));
   DQ_TRY(PartFile file, PartFile::create(path));
   TensorWriter w(std::move(file));
-  w.alignment_ = gguf ? kGgufAlignment : 1;
-  const std::string header =
-      gguf ? gguf_header(tensors, bytes, metadata) : safetensors_header(tensors, bytes, metadata);
-  w.file_bytes_ = header.size();
-  for (uint64_t b : bytes) w.file_bytes_ += padded(b, w.alignment_);
-  w.bytes_ = std::move(bytes);
-  DQ_CHECK(w.file_.write(header));
+  w.alignment_ = format == TensorSource::Format::gguf ? kGgufAlignment : 1;
+  w.file_bytes_ = layout.file_bytes;
+  w.bytes_ = std::move(layout.bytes);
+  DQ_CHECK(w.file_.write(layout.header));
   return w;
 }
 

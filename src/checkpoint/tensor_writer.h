@@ -23,10 +23,21 @@ struct OutputTensor {
 /// safetensors: texts only. GGUF: text or u32.
 using OutputMetadata = std::map<std::string, std::variant<std::string, uint32_t>>;
 
+/// Where everything of an output file lies, before any data is there.
+struct TensorLayout {
+  std::string header;             ///< the file's first bytes
+  std::vector<uint64_t> offsets;  ///< of each tensor's bytes, from the start of the file; zeros lie between them
+  std::vector<uint64_t> bytes;    ///< of each tensor
+  uint64_t file_bytes = 0;
+};
+/// Errors (usage): a dtype that the format does not have, rows that are no whole blocks, a name twice, a shape of more
+/// than 2^63 bytes.
+Result<TensorLayout> layout_tensors(TensorSource::Format format, const std::vector<OutputTensor>& tensors,
+                                    const OutputMetadata& metadata);
+
 class TensorWriter {
  public:
-  /// Writes the header. Errors (usage): a dtype that the format does not have, rows that are no whole blocks, a name
-  /// twice, a shape of more than 2^63 bytes; (failed): the disk.
+  /// Writes the header. Errors: as layout_tensors; (failed): the disk.
   static Result<TensorWriter> create(const std::filesystem::path& path, TensorSource::Format format,
                                      const std::vector<OutputTensor>& tensors, const OutputMetadata& metadata);
   /// The next bytes of the current tensor; the first tensor is current at first.

@@ -7,25 +7,24 @@
 
 namespace danqing::fetch {
 
-/// What a file's answers have in common: size and ETag (or Last-Modified). The first answer says who it is.
+/// What a file's answers have in common: the ETag (or Last-Modified). The first answer says what it is.
 class Identity {
  public:
-  Identity() = default;
-  Identity(std::optional<uint64_t> size, std::string etag) : size_(size), etag_(std::move(etag)) {}
+  explicit Identity(std::string etag = {}) : etag_(std::move(etag)) {}
   /// False: it is another file than before.
   bool same(const HttpHead& head);
   std::string if_range() const;  ///< the ETag, if it is a strong one
   std::string etag() const;
+  void forget();
 
  private:
   mutable std::mutex mutex_;
-  std::optional<uint64_t> size_;
   std::string etag_;
 };
 
 enum class RangeEnd {
   done,
-  no_ranges,  ///< the server sends whole files only; nothing was delivered
+  no_ranges,  ///< the server sends whole files only
   changed,    ///< another version of the file than before
 };
 

@@ -10,6 +10,7 @@ import sys
 BELOW = {
     "base": set(),
     "checkpoint": {"base"},
+    "fetch": {"base"},
     "text": {"base"},
     "sampling": {"base"},
     "image": {"base", "sampling"},
