@@ -123,7 +123,8 @@ Result<int> run_verify(const Options& o) {
     if (m.manifest)
       for (const auto& f : m.manifest->files) total += f.size;
     DQ_TRY(const auto files, fetch::verify_model(m, [&](uint64_t n) {
-      view.show(done += n, total, m.name, done);
+      done += n;
+      view.show(done, total, m.name, done);
       return !interrupted();
     }));
     Json damaged = Json::array();

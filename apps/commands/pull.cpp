@@ -100,7 +100,7 @@ void add_pull(CLI::App& app, Command& command) {
       "Examples:\n"
       "  danqing pull baidu/ERNIE-Image-Turbo                    from Hugging Face, or HF_ENDPOINT\n"
       "  danqing pull baidu/ERNIE-Image-Turbo --quant q4_K       the 15 GB never lie on the disk\n"
-      "  danqing pull PaddlePaddle/ERNIE-Image-Turbo --hub modelscope --exclude 'pe/' --exclude 'pe_tokenizer/'\n"
+      "  danqing pull owner/name --hub modelscope --exclude 'pe/' --exclude 'pe_tokenizer/'\n"
       "  danqing pull owner/name@v1.1 --include '*Q4_K_M*' --limit-rate 5MiB\n"
       "  danqing pull https://example.org/a.safetensors#sha256=0f3c... --name my-model\n"
       "An interrupted pull goes on where it was when the same command runs again. Tokens come from HF_TOKEN and\n"

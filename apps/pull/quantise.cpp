@@ -288,10 +288,11 @@ struct StreamQuantiser::Work {
       if (next == blocks.size() || blocks[next].shard != b.shard) {
         const std::string got = wrong_hash(shard, *at.digest);
         if (!got.empty() && resumed) {  // what an earlier run left may be the reason
+          const size_t fetched_too = ahead.valid() ? next + 1 : next;
           settle();
           ahead = {};
           http.say(fmt::format("{}: what an earlier run left is damaged; it begins anew", one_line(shard.file.path)));
-          tell_present(-static_cast<int64_t>(source_up_to(std::min(blocks.size(), next))));
+          tell_present(-static_cast<int64_t>(source_up_to(fetched_too)));
           at = {};
           resumed = false;
           ::close(fd);

@@ -82,7 +82,10 @@ void watch(App& app, const sigset_t& signals) {
     const timespec second{0, 500'000'000};
     const int signal = sigtimedwait(&signals, nullptr, &second);
     if (signal == SIGTERM || signal == SIGINT) return;
-    if (signal == SIGHUP) reload_keys(app);
+    if (signal == SIGHUP) {
+      reload_keys(app);
+      app.pool->post([&app] { app.models->reload_all(); });  // takes as long as loading a model
+    }
     const double now = now_seconds();
     app.jobs->tick();
     if (now >= next_sample) app.monitor.sample(), next_sample = now + 2;
@@ -106,6 +109,7 @@ int drain(App& app, const sigset_t& signals) {
     if (again == SIGTERM || again == SIGINT) break;  // asked twice: at once
   }
   const bool cut = app.worker->busy();
+  app.models->stop();
   app.worker->interrupt();
   app.enhancer->stop();
   app.jobs->stop();

@@ -305,7 +305,7 @@ HttpAnswer Http::get(const HttpRequest& request, const OnHead& on_head, const On
     if (answer.error || redirect.empty()) break;
     const std::string from = origin_of(url), to = origin_of(redirect);
     if (to.empty() || (from.rfind("https://", 0) == 0 && to.rfind("https://", 0) != 0)) {
-      answer.error = final_error(bad_input("[pull] {}: redirects from https to {}, which is not followed",
+      answer.error = final_error(bad_input("[pull] {}: redirects to {}, which is not followed",
                                            shown_url(request.url), shown_url(redirect)));
       break;
     }

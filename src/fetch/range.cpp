@@ -90,7 +90,8 @@ Result<RangeEnd> fetch_range(Http& http, const RemoteFile& file, Identity& ident
       DQ_CHECK(check_kind(file, h));
       const auto total = h.status == 206 ? h.total : h.length;
       if (h.status == 200 && !whole) {
-        t.end = total && file.size && *total != *file.size ? RangeEnd::changed : RangeEnd::no_ranges;
+        const bool other = (total && file.size && *total != *file.size) || !identity.same(h);
+        t.end = other ? RangeEnd::changed : RangeEnd::no_ranges;
       } else if (total && file.size && *total != *file.size) {
         t.again = wrong_length(file, *total);
       } else if (!identity.same(h)) {

@@ -94,6 +94,8 @@ class Hub:
         if lfs:
             e["lfs"] = {"sha256": sha256(data), "size": len(data), "pointerSize": 130}
         e.update(self.wrong.get(path, {}))
+        if lfs:
+            e["lfs"]["size"] = e["size"]
         return e
 
     def listing(self, path):

@@ -1,5 +1,6 @@
-// /health, /metrics, /v1/system.
+// /health, /metrics, /v1/system, /v1/admin/models/{id}:reload.
 #include "server/api/app.h"
+#include "server/ops/ecs_log.h"
 
 namespace danqing::server {
 namespace {
@@ -60,6 +61,24 @@ void system_state(App& app, const ExchangePtr& e) {
                             {"samples", app.monitor.series(since)}}));
 }
 
+void reload_model(App& app, const ExchangePtr& e) {
+  const std::string name = app.models->resolve(e->request.params["id"]);
+  if (name.empty()) return e->respond(error_response({404, "model_not_found", "[reload] there is no such model", "id"}));
+  const auto r = app.models->reload(name);
+  if (!r) {
+    ApiError error{422, "model_not_reloaded", r.error().message + "; the old weights keep serving", "id"};
+    if (r.error().code == ErrorCode::failed) error.status = 409, error.code = "reload_at_work";
+    if (r.error().code == ErrorCode::device_lost) error.status = 503;
+    log_event(log::Level::error, error.message, {{"event.action", "model-not-reloaded"}, {"danqing.model", name}});
+    return e->respond(error_response(error));
+  }
+  log_event(log::Level::info, fmt::format("model {} reloaded", name),
+            {{"event.action", "model-reloaded"}, {"danqing.model", name}});
+  Json j{{"model", name}, {"loaded", r->beside}, {"seconds", r->seconds}, {"queued", app.jobs->queued()}};
+  if (!r->commit.empty()) j["commit"] = r->commit;
+  e->respond(json_response(j));
+}
+
 }  // namespace
 
 void add_operations(App& app) {
@@ -70,6 +89,8 @@ void add_operations(App& app) {
                   true});
   app.router.add({"GET", "/health/ready", Access::all, [&app](const ExchangePtr& e) { ready(app, e); }, false});
   app.router.add({"GET", "/metrics", Access::all, [&app](const ExchangePtr& e) { metrics(app, e); }, false});
+  app.router.add({"POST", "/v1/admin/models/{id}:reload", Access::admin,
+                  [&app](const ExchangePtr& e) { reload_model(app, e); }, false});
   app.router.add({"GET", "/v1/system", Access::key, [&app](const ExchangePtr& e) { system_state(app, e); }, false});
 }
 

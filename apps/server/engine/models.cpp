@@ -6,6 +6,7 @@
 #include "base/try.h"
 #include "base/units.h"
 #include "common/model_options.h"
+#include "fetch/models.h"
 
 namespace danqing::server {
 
@@ -22,7 +23,8 @@ Result<std::unique_ptr<Models>> Models::open(const Config& config) {
   for (const std::string& word : wanted) {
     Entry e;
     const size_t equal = word.find('=');
-    e.options.paths.model = equal == std::string::npos ? word : word.substr(equal + 1);
+    DQ_TRY(e.options.paths.model,
+           fetch::resolve_model(equal == std::string::npos ? word : word.substr(equal + 1)));
     e.options.device = config.device;
     e.options.cpu.threads = config.threads;
     e.options.compute_type = type;

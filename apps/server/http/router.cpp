@@ -8,9 +8,11 @@ bool match(std::string_view pattern, std::string_view path, std::map<std::string
     if (pattern.empty() || path.empty() || pattern[0] != '/' || path[0] != '/') return false;
     const size_t a = std::min(pattern.find('/', 1), pattern.size()), b = std::min(path.find('/', 1), path.size());
     const std::string_view want = pattern.substr(1, a - 1), have = path.substr(1, b - 1);
-    if (want.size() > 2 && want.front() == '{' && want.back() == '}') {
-      if (have.empty()) return false;
-      params[std::string(want.substr(1, want.size() - 2))] = std::string(have);
+    const size_t close = want.size() > 2 && want.front() == '{' ? want.find('}') : std::string_view::npos;
+    if (close != std::string_view::npos) {
+      const std::string_view tail = want.substr(close + 1);  // "{id}:reload"
+      if (have.size() <= tail.size() || have.substr(have.size() - tail.size()) != tail) return false;
+      params[std::string(want.substr(1, close - 1))] = std::string(have.substr(0, have.size() - tail.size()));
     } else if (want != have) {
       return false;
     }

@@ -12,7 +12,7 @@ enum class Access { all, key, admin };  ///< without a key; with any key; with a
 using Handler = std::function<void(const ExchangePtr&)>;
 
 struct Route {
-  std::string method, pattern;  ///< "/v1/jobs/{id}"
+  std::string method, pattern;  ///< "/v1/jobs/{id}", "/v1/admin/models/{id}:reload"
   Access access = Access::key;
   Handler handler;
   bool quick = false;  ///< does not touch disk or database: runs at once on the I/O thread
