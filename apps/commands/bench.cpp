@@ -17,6 +17,7 @@
 #include "common/interrupt.h"
 #include "common/model_options.h"
 #include "device/kernels/onednn.h"
+#include "fetch/models.h"
 #include "models/ernie_image/transformer.h"
 #include "models/mistral3/model.h"
 #include "models/qwen3/qwen3.h"
@@ -84,6 +85,7 @@ Result<ComponentProvider> file_provider(ModelPaths paths, std::string& title) {
   if (paths.model.empty()) {
     DQ_TRY(paths.model, default_model());
   }
+  DQ_TRY(paths.model, fetch::resolve_model(paths.model));
   DQ_CHECK(open_checkpoint(paths));
   title = std::filesystem::absolute(paths.model.empty() ? paths.transformer : paths.model).lexically_normal().string();
   ComponentProvider p;

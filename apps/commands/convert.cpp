@@ -11,6 +11,7 @@
 #include "common/progress.h"
 #include "convert/pipeline.h"
 #include "device/device.h"
+#include "fetch/models.h"
 
 namespace danqing::app {
 namespace {
@@ -109,7 +110,8 @@ std::string report_text(const Json& report, bool tensors) {
   return out;
 }
 
-Result<int> run(const Options& o) {
+Result<int> run(Options& o) {
+  DQ_TRY(o.in, fetch::resolve_model(o.in));
   std::error_code ec;
   const bool pipeline = fs::exists(fs::path(o.in) / "model_index.json", ec);
   ConvertSettings s{.check = o.check, .dry_run = o.dry_run, .overwrite = o.overwrite};

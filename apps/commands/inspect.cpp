@@ -12,6 +12,7 @@
 #include "checkpoint/file_content.h"
 #include "commands.h"
 #include "danqing/image.h"
+#include "fetch/models.h"
 
 namespace danqing::app {
 namespace {
@@ -45,7 +46,8 @@ std::string picture_text(const Json& d) {
   return out;
 }
 
-Result<int> run(const Options& o) {
+Result<int> run(Options& o) {
+  DQ_TRY(o.path, fetch::resolve_model(o.path));
   std::error_code ec;
   const bool directory = std::filesystem::is_directory(o.path, ec);
   std::shared_ptr<const MappedFile> file;

@@ -1,4 +1,6 @@
 // danqing models: what danqing pull has put into the folder of models.
+#include "fetch/models.h"
+
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,7 +13,6 @@
 #include "checkpoint/kinds.h"
 #include "commands.h"
 #include "common/interrupt.h"
-#include "fetch/models.h"
 #include "pull/view.h"
 
 namespace danqing::app {
@@ -56,13 +57,13 @@ Result<int> run_list(const Options& o) {
   for (const auto& m : models) {
     const std::string kind = kind_of(m), quant = m.manifest ? m.manifest->quant : "";
     if (o.json) {
-      Json j = {{"name", m.name}, {"path", m.path.string()}, {"kind", kind}, {"bytes", m.bytes},
-                {"complete", m.complete}, {"missing", m.missing}, {"from", origin(m)}, {"quant", quant}};
+      Json j = {{"name", m.name},         {"path", m.path.string()}, {"kind", kind},      {"bytes", m.bytes},
+                {"complete", m.complete}, {"missing", m.missing},    {"from", origin(m)}, {"quant", quant}};
       if (m.manifest) j["commit"] = m.manifest->commit;
       out.push_back(std::move(j));
       continue;
     }
-    const std::string state = m.complete        ? "complete"
+    const std::string state = m.complete          ? "complete"
                               : m.missing.empty() ? "unfinished"
                                                   : fmt::format("{} files missing", m.missing.size());
     fmt::print("{:<{}}  {:>10}  {:<16} {}{}  {}\n", one_line(m.name, 200), width, format_bytes(m.bytes), state, kind,
@@ -77,7 +78,8 @@ Result<int> run_list(const Options& o) {
 
 Result<bool> agreed(const Options& o, const fetch::InstalledModel& m) {
   if (o.yes) return true;
-  if (!::isatty(STDIN_FILENO)) return usage_error("[models] rm asks before it removes; give --yes where nobody can answer");
+  if (!::isatty(STDIN_FILENO))
+    return usage_error("[models] rm asks before it removes; give --yes where nobody can answer");
   fmt::print(stderr, "remove {} ({}, {})? [y/N] ", one_line(m.name), format_bytes(m.bytes), m.path.string());
   std::string answer;
   std::getline(std::cin, answer);
@@ -123,10 +125,10 @@ Result<int> run_verify(const Options& o) {
     if (m.manifest)
       for (const auto& f : m.manifest->files) total += f.size;
     DQ_TRY(const auto files, fetch::verify_model(m, [&](uint64_t n) {
-      done += n;
-      view.show(done, total, m.name, done);
-      return !interrupted();
-    }));
+             done += n;
+             view.show(done, total, m.name, done);
+             return !interrupted();
+           }));
     Json damaged = Json::array();
     for (const auto& f : files) {
       if (f.trouble.empty()) continue;
@@ -150,7 +152,7 @@ Result<int> run_verify(const Options& o) {
 void add_models(CLI::App& app, Command& command) {
   CLI::App* c = app.add_subcommand("models", "The models that were pulled: list, rm, verify");
   c->footer("Exit codes: 0; verify: 3 when a file is missing or damaged.");
-  c->require_subcommand(1);
+  c->require_subcommand(0, 1);
   const auto add = [&](const char* name, const char* help, Result<int> (*run)(const Options&)) {
     auto o = std::make_shared<Options>();
     CLI::App* sub = c->add_subcommand(name, help);
@@ -160,6 +162,9 @@ void add_models(CLI::App& app, Command& command) {
     return std::pair(sub, o);
   };
   add("list", "Name, size, whole or not, kind, where from", run_list);
+  c->callback([c, &command] {
+    if (c->get_subcommands().empty()) command = [] { return run_list({}); };
+  });
   const auto [rm, rm_options] = add("rm", "Remove models", run_remove);
   rm->add_option("names", rm_options->names, "As `danqing models list` shows them")->required();
   rm->add_flag("--yes", rm_options->yes, "Do not ask");

@@ -31,7 +31,7 @@ Result<uint64_t> bytes_of(const char* option, std::string text) {
   return bytes;
 }
 
-std::string report_text(const Json& r, bool planned) {
+std::string report_text(const Json& r, bool planned, bool own_folder) {
   std::string out;
   size_t present = 0;
   std::string stage;
@@ -46,8 +46,7 @@ std::string report_text(const Json& r, bool planned) {
   for (const Json& k : r["skipped"]) reasons[k["reason"].get<std::string>()].push_back(k["path"].get<std::string>());
   for (const auto& [reason, paths] : reasons) {
     std::string names;
-    for (size_t i = 0; i < paths.size() && (i < 3 || planned); ++i)
-      names += (i ? ", " : "") + one_line(paths[i], 200);
+    for (size_t i = 0; i < paths.size() && (i < 3 || planned); ++i) names += (i ? ", " : "") + one_line(paths[i], 200);
     if (paths.size() > 3 && !planned) names += ", ...";
     out += fmt::format("skipped {} ({}): {}\n", paths.size(), reason, names);
   }
@@ -60,7 +59,9 @@ std::string report_text(const Json& r, bool planned) {
                      format_bytes(r["moved"].get<uint64_t>()), format_seconds(r["seconds"].get<double>()));
   if (present == r["files"].size()) out += "nothing to do: it is up to date\n";
   if (r.contains("note")) out += "note: " + one_line(r["note"].get<std::string>(), 1000) + "\n";
-  if (r.contains("pipeline")) out += fmt::format("draw with it: danqing generate \"...\" -m {}\n", where);
+  if (r.contains("pipeline"))
+    out += fmt::format("draw with it: danqing generate \"...\" -m {}\n",
+                       own_folder ? where : r["model"].get<std::string>());
   return out;
 }
 
@@ -85,7 +86,7 @@ Result<int> run(Options& o) {
   const auto report = pull(s);
   view.clear();
   if (!report) return report.error();
-  const std::string text = o.json ? dump_json(*report, 2) + "\n" : report_text(*report, s.dry_run);
+  const std::string text = o.json ? dump_json(*report, 2) + "\n" : report_text(*report, s.dry_run, !s.dir.empty());
   if (!o.quiet || o.json) std::fputs(text.c_str(), stdout);
   return 0;
 }
@@ -115,7 +116,8 @@ void add_pull(CLI::App& app, Command& command) {
       ->allow_extra_args(false);
   c->add_option("--exclude", s.filters.exclude, "Leave out files that match")->allow_extra_args(false);
   c->add_option("--variant", s.filters.variant, "fp16: NAME.fp16.safetensors in place of NAME.safetensors");
-  c->add_option("--quant", s.quant, "q4_K, q5_K, q6_K, q8_0, ...: convert to GGUF while it arrives, as `danqing convert`");
+  c->add_option("--quant", s.quant,
+                "q4_K, q5_K, q6_K, q8_0, ...: convert to GGUF while it arrives, as `danqing convert`");
   c->add_option("--limit-rate", o->limit, "At most so many bytes a second: 20MiB");
   c->add_option("--connections", s.connections, "Parts of a file that are fetched at once")
       ->check(CLI::Range(1, 32))
@@ -124,7 +126,8 @@ void add_pull(CLI::App& app, Command& command) {
   c->add_option("--retries", s.retries, "Tries in a row that bring nothing before it is given up")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
-  c->add_option("--retry-wait", s.retry_seconds, "Seconds before the second try; doubles up to 60")->capture_default_str();
+  c->add_option("--retry-wait", s.retry_seconds, "Seconds before the second try; doubles up to 60")
+      ->capture_default_str();
   c->add_option("--stall", s.stall_seconds, "Seconds without a byte after which a connection is taken for dead")
       ->capture_default_str();
   c->add_option("--threads", s.threads, "CPU threads for --quant (default: the physical cores of this process)")

@@ -7,9 +7,10 @@
 namespace danqing::app {
 
 void add_model_options(CLI::App& c, ModelOptions& o) {
-  c.add_option("-m,--model", o.paths.model,
-               "Model: a diffusers directory, one file, or owner/name of a pulled one (default: the installed danqing-mini, "
-               "or $DANQING_MODEL)")
+  c.add_option(
+       "-m,--model", o.paths.model,
+       "Model: a diffusers directory, one file, or owner/name of a pulled one (default: the installed danqing-mini, "
+       "or $DANQING_MODEL)")
       ->group("Model");
   c.add_option("--transformer", o.paths.transformer, "Denoiser from this file or directory")->group("Model");
   c.add_option("--text-encoder", o.paths.text_encoder, "Text encoder from this file or directory")->group("Model");

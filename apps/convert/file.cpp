@@ -181,7 +181,7 @@ Result<Json> convert_file(const TensorSource& source, const std::filesystem::pat
     return report;
   }
   DQ_TRY(TensorWriter writer, TensorWriter::create(out, s.format, output_tensors(plan),
-                                               output_metadata(source, out, plan, s.format, s.type)));
+                                                   output_metadata(source, out, plan, s.format, s.type)));
   Job job(source, s, &writer);
   DQ_CHECK(job.run(plan));
   DQ_CHECK(writer.finish(s.overwrite));

@@ -26,9 +26,8 @@ std::string folder_of(const std::string& path) {
 }
 
 bool quantised(const fetch::Chosen& c) {
-  return ends_with(c.file.path, ".safetensors") &&
-         (c.stage == Stage::text_encoder || c.stage == Stage::transformer || c.stage == Stage::enhancer ||
-          c.stage == Stage::other);
+  return ends_with(c.file.path, ".safetensors") && (c.stage == Stage::text_encoder || c.stage == Stage::transformer ||
+                                                    c.stage == Stage::enhancer || c.stage == Stage::other);
 }
 
 /// The names that convert gives in a pipeline; elsewhere the file's own.
@@ -73,7 +72,8 @@ std::vector<Item> make_items(std::vector<fetch::Chosen> chosen, const std::strin
     const std::string name = output_name(c);
     auto it = std::find_if(items.begin(), items.end(), [&](const Item& i) { return i.quantise && i.path == name; });
     if (it == items.end()) {
-      items.push_back({.path = name, .stage = c.stage, .sources = {}, .quantise = true, .remote = quant, .quantiser = {}});
+      items.push_back(
+          {.path = name, .stage = c.stage, .sources = {}, .quantise = true, .remote = quant, .quantiser = {}});
       it = items.end() - 1;
     }
     if (is_shard(c.file.path)) folders.push_back(folder_of(c.file.path));

@@ -23,8 +23,8 @@ struct Item {
   uint64_t source_bytes() const;
 };
 
-/// In the order in which they are fetched. `quant`: weights of denoiser, text encoder and enhancer become GGUF files, and
-/// the indexes of their shards are not needed.
+/// In the order in which they are fetched. `quant`: weights of denoiser, text encoder and enhancer become GGUF files,
+/// and the indexes of their shards are not needed.
 std::vector<Item> make_items(std::vector<fetch::Chosen> chosen, const std::string& quant);
 
 std::string_view stage_name(fetch::Stage stage);

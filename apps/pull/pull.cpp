@@ -31,6 +31,7 @@ std::string repository_of_page(const std::string& word, const std::string& endpo
   std::string rest = word.substr(endpoint.size() + 1);
   if (rest.rfind("models/", 0) == 0) rest = rest.substr(7);
   while (!rest.empty() && rest.back() == '/') rest.pop_back();
+  if (fetch::is_weights(rest) || fs::path(rest).extension() == ".json") return "";  // a file of that server
   return std::count(rest.begin(), rest.end(), '/') == 1 && fetch::parse_repository(rest) ? rest : "";
 }
 
@@ -219,7 +220,8 @@ class Puller {
       if (item.done) {
         state_.done += source;
       } else if (item.quantiser) {
-        const double left = 1 - (source ? static_cast<double>(item.quantiser->present()) / static_cast<double>(source) : 0);
+        const double left =
+            1 - (source ? static_cast<double>(item.quantiser->present()) / static_cast<double>(source) : 0);
         needed += static_cast<uint64_t>(left * static_cast<double>(item.quantiser->output_bytes()));
       } else {
         needed += source - std::min(source, fetch::bytes_present(item.sources[0], path_ / item.path));
@@ -230,10 +232,11 @@ class Puller {
     if (::statvfs(path_.c_str(), &st) != 0) return {};
     const uint64_t free = uint64_t{st.f_bavail} * st.f_frsize;
     if (free >= needed + kSpare) return {};
-    return fail(ErrorCode::failed, "[pull] expected {} free at {}, got {}: {} are missing; free some or choose another "
-                                   "disk with --dir{}",
-                format_bytes(needed + kSpare), path_.string(), format_bytes(free),
-                format_bytes(needed + kSpare - free), s_.quant.empty() ? ", or --quant q4_K takes about a third" : "");
+    return fail(ErrorCode::failed,
+                "[pull] expected {} free at {}, got {}: {} are missing; free some or choose another "
+                "disk with --dir{}",
+                format_bytes(needed + kSpare), path_.string(), format_bytes(free), format_bytes(needed + kSpare - free),
+                s_.quant.empty() ? ", or --quant q4_K takes about a third" : "");
   }
 
   // ---- the work
@@ -256,7 +259,7 @@ class Puller {
     entry.size = got.size;
     entry.sha256 = got.sha256;
     entry.mtime = fetch::stat_file(fetch::part_of(file)).second;  // a new name does not change it
-    if (update_) return {};  // the old version stays whole until the new one is
+    if (update_) return {};                                       // the old version stays whole until the new one is
     DQ_CHECK(note_unfinished());
     return fetch::publish(file);
   }
@@ -327,13 +330,14 @@ class Puller {
       const ManifestFile* entry = manifest_.find(item.path);
       const uint64_t size = entry ? entry->size : item.source_bytes();
       const char* state = s_.dry_run ? "planned" : item.done ? "present" : item.quantise ? "quantised" : "fetched";
-      files.push_back({{"path", item.path}, {"bytes", size}, {"state", state}, {"stage", std::string(stage_name(item.stage))}});
+      files.push_back(
+          {{"path", item.path}, {"bytes", size}, {"state", state}, {"stage", std::string(stage_name(item.stage))}});
       bytes += size;
     }
     for (const fetch::Skipped& k : skipped_) skipped.push_back({{"path", k.path}, {"reason", k.reason}});
-    Json out = {{"model", name_},       {"path", path_.string()},         {"source", listing_.source},
-                {"files", files},       {"skipped", skipped},             {"bytes", bytes},
-                {"moved", state_.moved}, {"complete", manifest_.complete}};
+    Json out = {
+        {"model", name_},     {"path", path_.string()}, {"source", listing_.source}, {"files", files},
+        {"skipped", skipped}, {"bytes", bytes},         {"moved", state_.moved},     {"complete", manifest_.complete}};
     if (!listing_.repository.empty()) out["repository"] = listing_.repository;
     if (!listing_.revision.empty()) out["revision"] = listing_.revision;
     if (!listing_.commit.empty()) out["commit"] = listing_.commit;

@@ -301,10 +301,11 @@ struct StreamQuantiser::Work {
         }
         if (!got.empty()) {
           fetch::Journal::remove(part);
-          return bad_input("[pull] {}: expected the hash {}..., got {}...: damaged on the way or not the file that the "
-                           "hub lists; nothing of it is kept",
-                           fetch::shown_url(shard.file.url), (shard.file.sha256 + shard.file.git_sha1).substr(0, 12),
-                           got.substr(0, 12));
+          return bad_input(
+              "[pull] {}: expected the hash {}..., got {}...: damaged on the way or not the file that the "
+              "hub lists; nothing of it is kept",
+              fetch::shown_url(shard.file.url), (shard.file.sha256 + shard.file.git_sha1).substr(0, 12),
+              got.substr(0, 12));
         }
         at.digest.reset();
         resumed = false;
@@ -338,8 +339,8 @@ uint64_t StreamQuantiser::present() const { return work_->source_up_to(work_->lo
 Result<fetch::Downloaded> StreamQuantiser::run(int threads) {
   DQ_CHECK(work_->run(threads));
   fetch::Downloaded out{.size = work_->layout.file_bytes, .sha256 = {}, .etag = {}};
-  DQ_TRY(out.sha256, fetch::digest_file(work_->part, Digest::Kind::sha256,
-                                        [this](uint64_t) { return !work_->http.cancelled(); }));
+  DQ_TRY(out.sha256,
+         fetch::digest_file(work_->part, Digest::Kind::sha256, [this](uint64_t) { return !work_->http.cancelled(); }));
   return out;
 }
 

@@ -26,7 +26,8 @@ class SourceBuilder {
 
 /// The formats, each reading one already mapped file into `out` as its file number `file`.
 Result<void> read_safetensors(const MappedFile& map, uint32_t file, SourceBuilder& out);
-/// The same from the first bytes of a file of `file_size` bytes, at least its header: for a file that is still elsewhere.
+/// The same from the first bytes of a file of `file_size` bytes, at least its header: for a file that is still
+/// elsewhere.
 Result<void> read_safetensors(std::span<const std::byte> bytes, uint64_t file_size, const std::string& where,
                               uint32_t file, SourceBuilder& out);
 /// How many bytes that header is, from the first 8 of them.

@@ -204,9 +204,10 @@ Result<Downloaded> download(Http& http, const RemoteFile& file, const fs::path& 
       http.say(fmt::format("{}: what an earlier run left is damaged; it begins anew", one_line(file.path)));
       continue;
     }
-    return bad_input("[pull] {}: expected the hash {}..., got {}...: damaged on the way or not the file that the hub "
-                     "lists; nothing of it is kept",
-                     shown_url(file.url), expected.substr(0, 12), got.substr(0, 12));
+    return bad_input(
+        "[pull] {}: expected the hash {}..., got {}...: damaged on the way or not the file that the hub "
+        "lists; nothing of it is kept",
+        shown_url(file.url), expected.substr(0, 12), got.substr(0, 12));
   }
 }
 

@@ -9,9 +9,9 @@ namespace danqing::fetch {
 
 struct DownloadOptions {
   int connections = 4;
-  uint64_t segment = 0;                      ///< bytes; 0: by the file's size
-  std::function<void(int64_t)> present;      ///< bytes of the file more (or, after a restart, less) that are there
-  std::function<void(int64_t)> moved;        ///< bytes that came over the network
+  uint64_t segment = 0;                  ///< bytes; 0: by the file's size
+  std::function<void(int64_t)> present;  ///< bytes of the file more (or, after a restart, less) that are there
+  std::function<void(int64_t)> moved;    ///< bytes that came over the network
 };
 
 struct Downloaded {

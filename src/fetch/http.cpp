@@ -74,13 +74,14 @@ HttpError status_error(int status, const std::string& url, bool with_token) {
   e.status = status;
   e.transient = status == 408 || status == 425 || status == 429 || status >= 500;
   if (status == 401 || status == 403)
-    e.error = with_token
-                  ? bad_input("[pull] {}: answered {}: the token may not read this; for a gated model accept its "
-                              "licence on its page, or the name is wrong",
-                              where, status)
-                  : bad_input("[pull] {}: answered {}: private, gated or a wrong name; accept the model's licence on "
-                              "its page and set HF_TOKEN (ModelScope: MODELSCOPE_API_TOKEN)",
-                              where, status);
+    e.error = with_token ? bad_input(
+                               "[pull] {}: answered {}: the token may not read this; for a gated model accept its "
+                               "licence on its page, or the name is wrong",
+                               where, status)
+                         : bad_input(
+                               "[pull] {}: answered {}: private, gated or a wrong name; accept the model's licence on "
+                               "its page and set HF_TOKEN (ModelScope: MODELSCOPE_API_TOKEN)",
+                               where, status);
   else if (status == 404 || status == 410)
     e.error = bad_input("[pull] {}: answered {}: no such model, revision or file", where, status);
   else if (status == 407)
@@ -92,8 +93,8 @@ HttpError status_error(int status, const std::string& url, bool with_token) {
   else if (status >= 500)
     e.error = fail(ErrorCode::failed, "[pull] {}: answered {}: the server has a problem", where, status);
   else
-    e.error = fail(e.transient ? ErrorCode::failed : ErrorCode::bad_input, "[pull] {}: expected the file, got status {}",
-                   where, status);
+    e.error = fail(e.transient ? ErrorCode::failed : ErrorCode::bad_input,
+                   "[pull] {}: expected the file, got status {}", where, status);
   return e;
 }
 
@@ -172,8 +173,9 @@ HttpError connection_error(CURLcode code, const char* detail, const std::string&
                          code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
                          code == CURLE_COULDNT_RESOLVE_PROXY;
   e.transient = !final_one;
-  e.error = fail(code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ? ErrorCode::usage : ErrorCode::failed,
-                 "[pull] {}: {}", shown_url(url), one_line(detail && *detail ? detail : curl_easy_strerror(code)));
+  e.error =
+      fail(code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ? ErrorCode::usage : ErrorCode::failed,
+           "[pull] {}: {}", shown_url(url), one_line(detail && *detail ? detail : curl_easy_strerror(code)));
   return e;
 }
 
@@ -225,9 +227,9 @@ Result<void> Http::throttle(size_t bytes) {
   {
     const std::lock_guard lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
-    next_ = std::max(next_, now) + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                       std::chrono::duration<double>(static_cast<double>(bytes) /
-                                                                     settings_.bytes_per_second));
+    next_ = std::max(next_, now) +
+            std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                std::chrono::duration<double>(static_cast<double>(bytes) / settings_.bytes_per_second));
     wait = std::chrono::duration<double>(next_ - now).count();
   }
   return wait_seconds(*this, wait);
@@ -305,8 +307,8 @@ HttpAnswer Http::get(const HttpRequest& request, const OnHead& on_head, const On
     if (answer.error || redirect.empty()) break;
     const std::string from = origin_of(url), to = origin_of(redirect);
     if (to.empty() || (from.rfind("https://", 0) == 0 && to.rfind("https://", 0) != 0)) {
-      answer.error = final_error(bad_input("[pull] {}: redirects to {}, which is not followed",
-                                           shown_url(request.url), shown_url(redirect)));
+      answer.error = final_error(
+          bad_input("[pull] {}: redirects to {}, which is not followed", shown_url(request.url), shown_url(redirect)));
       break;
     }
     if (hop == kMaxRedirects) {
@@ -330,9 +332,10 @@ Result<std::string> Http::text(const std::string& url, size_t limit, HttpHead* h
         {.url = url, .range = {}, .if_range = {}},
         [&](const HttpHead& h) -> Result<bool> {
           if (h.content_type.rfind("text/html", 0) == 0)
-            return bad_input("[pull] {}: expected JSON, got a web page; is the address right, or does a login page of "
-                             "the network answer in its place?",
-                             shown_url(url));
+            return bad_input(
+                "[pull] {}: expected JSON, got a web page; is the address right, or does a login page of "
+                "the network answer in its place?",
+                shown_url(url));
           return true;
         },
         [&](std::span<const std::byte> bytes) -> Result<void> {
@@ -345,11 +348,11 @@ Result<std::string> Http::text(const std::string& url, size_t limit, HttpHead* h
       if (head) *head = a.head;
       return out;
     }
-    DQ_CHECK(patience.after(*a.error, shown_url(url)));
+    DQ_CHECK(patience.after(*a.error));
   }
 }
 
-Result<void> Patience::after(const HttpError& e, const std::string& what) {
+Result<void> Patience::after(const HttpError& e) {
   if (!e.transient) return e.error;
   const HttpSettings& s = http_.settings();
   if (++tries_ > s.retries)
@@ -359,7 +362,7 @@ Result<void> Patience::after(const HttpError& e, const std::string& what) {
     return fail(ErrorCode::failed, "{}; it asks to come back in {:.0f} s: run the same command then", e.error.message,
                 *e.retry_after);
   if (e.retry_after) wait = std::max(wait, *e.retry_after);
-  http_.say(fmt::format("{} ({}); again in {:.3g} s", e.error.message, what, wait));
+  http_.say(fmt::format("{}; again in {:.3g} s", e.error.message, wait));
   return wait_seconds(http_, wait);
 }
 

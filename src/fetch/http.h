@@ -42,10 +42,10 @@ struct HttpSettings {
 struct HttpHead {
   int status = 0;
   std::string etag, last_modified, content_type, link;
-  std::optional<uint64_t> length;      ///< Content-Length
-  std::optional<ByteRange> range;      ///< Content-Range
-  std::optional<uint64_t> total;       ///< size of the whole file, from Content-Range
-  std::optional<double> retry_after;   ///< seconds
+  std::optional<uint64_t> length;        ///< Content-Length
+  std::optional<ByteRange> range;        ///< Content-Range
+  std::optional<uint64_t> total;         ///< size of the whole file, from Content-Range
+  std::optional<double> retry_after;     ///< seconds
   std::string linked_etag, linked_size;  ///< what a hub says of the file behind its redirect (X-Linked-...)
 };
 
@@ -112,8 +112,8 @@ class Patience {
   explicit Patience(const Http& http) : http_(http) {}
   /// Something arrived: counting begins anew.
   void progress() { tries_ = 0; }
-  /// After a failed try: waits and returns nothing, or the Error that ends the work. `what` is being fetched.
-  Result<void> after(const HttpError& error, const std::string& what);
+  /// After a failed try: waits and returns nothing, or the Error that ends the work.
+  Result<void> after(const HttpError& error);
 
  private:
   const Http& http_;

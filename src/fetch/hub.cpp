@@ -1,5 +1,6 @@
 // The listings of the two hubs.
-//   Hugging Face  /api/models/ID/revision/REV?blobs=true: commit, names, sizes, hashes. Mirrors that leave sizes out are
+//   Hugging Face  /api/models/ID/revision/REV?blobs=true: commit, names, sizes, hashes. Mirrors that leave sizes out
+//   are
 //                 asked for /api/models/ID/tree/COMMIT?recursive=true, page by page.
 //   ModelScope    /api/v1/models/ID/repo/files?Revision=REV&Recursive=True; files at /api/v1/models/ID/repo.
 #include <algorithm>

@@ -16,8 +16,8 @@
 namespace danqing::fetch {
 namespace {
 
-// The file: one line of JSON, then a line of fixed length for each segment: bytes written and bytes that are on the disk
-// for certain. Lines are replaced in place, so that a note costs one small write.
+// The file: one line of JSON, then a line of fixed length for each segment: bytes written and bytes that are on the
+// disk for certain. Lines are replaced in place, so that a note costs one small write.
 constexpr size_t kNote = 42;                   // "%020u %020u\n"
 constexpr uint64_t kSyncEvery = 256ull << 20;  // what a power cut may cost
 
@@ -137,7 +137,7 @@ bool Journal::load() {
 }
 
 Result<void> Journal::write_head() {
-  const Json head = {{"danqing", "pull journal 1"}, {"size", key_.size},   {"sha256", key_.sha256},
+  const Json head = {{"danqing", "pull journal 1"}, {"size", key_.size},          {"sha256", key_.sha256},
                      {"git_sha1", key_.git_sha1},   {"url", shown_url(key_.url)}, {"etag", key_.etag},
                      {"segment", segment_bytes_},   {"boot", boot_id()}};
   std::string text = dump_json(head) + "\n";

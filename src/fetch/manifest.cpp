@@ -48,7 +48,8 @@ Result<Manifest> read_manifest(const fs::path& model) {
   DQ_TRY(const JsonObject top, JsonObject::of(json, path.string()));
   DQ_TRY(const int64_t format, top.integer("format"));
   if (format != kFormat)
-    return bad_input("[models] {}: expected format {}, got {}; a newer danqing wrote it", path.string(), kFormat, format);
+    return bad_input("[models] {}: expected format {}, got {}; a newer danqing wrote it", path.string(), kFormat,
+                     format);
   Manifest m;
   DQ_TRY(m.source, top.string("source", ""));
   DQ_TRY(m.endpoint, top.string("endpoint", ""));
@@ -62,7 +63,8 @@ Result<Manifest> read_manifest(const fs::path& model) {
       if (u.is_string()) m.urls.push_back(u.get<std::string>());
   const Json* files = top.get("files");
   if (!files || !files->is_array())
-    return bad_input("[models] {}: 'files' expected an array, got {}", path.string(), files ? files->type_name() : "none");
+    return bad_input("[models] {}: 'files' expected an array, got {}", path.string(),
+                     files ? files->type_name() : "none");
   for (const Json& f : *files) {
     DQ_TRY(const JsonObject o, JsonObject::of(f, path.string() + " files"));
     ManifestFile file;
@@ -81,7 +83,8 @@ Result<Manifest> read_manifest(const fs::path& model) {
 Result<void> write_manifest(const fs::path& model, const Manifest& m) {
   Json files = Json::array();
   for (const ManifestFile& f : m.files)
-    files.push_back({{"path", f.path}, {"size", f.size}, {"sha256", f.sha256}, {"remote", f.remote}, {"mtime", f.mtime}});
+    files.push_back(
+        {{"path", f.path}, {"size", f.size}, {"sha256", f.sha256}, {"remote", f.remote}, {"mtime", f.mtime}});
   const Json json = {{"format", kFormat},          {"source", m.source},     {"endpoint", m.endpoint},
                      {"repository", m.repository}, {"revision", m.revision}, {"commit", m.commit},
                      {"quant", m.quant},           {"urls", m.urls},         {"complete", m.complete},

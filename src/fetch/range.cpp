@@ -16,9 +16,10 @@ bool ends_with(std::string_view s, std::string_view tail) {
 }
 
 Error web_page(const RemoteFile& file) {
-  return bad_input("[pull] {}: expected the file, got a web page: a login page, or the network wants you to sign in "
-                   "(captive portal)?",
-                   shown_url(file.url));
+  return bad_input(
+      "[pull] {}: expected the file, got a web page: a login page, or the network wants you to sign in "
+      "(captive portal)?",
+      shown_url(file.url));
 }
 
 bool looks_like_page(const RemoteFile& file, std::span<const std::byte> bytes) {
@@ -38,7 +39,8 @@ Result<void> check_kind(const RemoteFile& file, const HttpHead& head) {
 }
 
 HttpError wrong_length(const RemoteFile& file, uint64_t got) {
-  return {bad_input("[pull] {}: expected {} bytes, got {}", shown_url(file.url), file.size.value_or(0), got), true, 0, {}};
+  return {
+      bad_input("[pull] {}: expected {} bytes, got {}", shown_url(file.url), file.size.value_or(0), got), true, 0, {}};
 }
 
 HttpError cut_short(const RemoteFile& file, uint64_t at) {
@@ -97,9 +99,11 @@ Result<RangeEnd> fetch_range(Http& http, const RemoteFile& file, Identity& ident
       } else if (!identity.same(h)) {
         t.end = RangeEnd::changed;
       } else if (h.status == 206 && (!h.range || h.range->begin != at || h.range->end > range.end)) {
-        t.again = HttpError{bad_input("[pull] {}: expected bytes {} to {}, got another range", shown_url(file.url), at,
-                                      range.end - 1),
-                            true, 0, {}};
+        t.again = HttpError{
+            bad_input("[pull] {}: expected bytes {} to {}, got another range", shown_url(file.url), at, range.end - 1),
+            true,
+            0,
+            {}};
       }
       return !t.end && !t.again;
     };
@@ -124,7 +128,7 @@ Result<RangeEnd> fetch_range(Http& http, const RemoteFile& file, Identity& ident
     if (a.error && a.error->status == 416) return RangeEnd::changed;
     if (t.again) a.error = t.again;
     if (!a.error && at < range.end) a.error = cut_short(file, at);
-    if (a.error) DQ_CHECK(patience.after(*a.error, one_line(file.path)));
+    if (a.error) DQ_CHECK(patience.after(*a.error));
   }
   return RangeEnd::done;
 }
@@ -157,7 +161,7 @@ Result<uint64_t> fetch_whole(Http& http, const RemoteFile& file, Identity& ident
     if (t.again) a.error = t.again;
     if (!a.error && file.size && at != *file.size) a.error = cut_short(file, at);
     if (!a.error) return at;
-    DQ_CHECK(patience.after(*a.error, one_line(file.path)));
+    DQ_CHECK(patience.after(*a.error));
   }
 }
 

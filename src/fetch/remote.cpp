@@ -18,11 +18,10 @@ std::string environment(const char* name) {
 }
 
 bool word(std::string_view s) {
-  return !s.empty() && s.size() <= 96 && s[0] != '.' && s[0] != '-' &&
-         std::all_of(s.begin(), s.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-                  c == '-';
-         });
+  return !s.empty() && s.size() <= 96 && s[0] != '.' && s[0] != '-' && std::all_of(s.begin(), s.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+  });
 }
 
 /// The last part of the address's path, decoded.
@@ -50,7 +49,7 @@ Result<void> ask_size(Http& http, RemoteFile& file) {
       file.size = a.error->status == 416 ? a.head.total.value_or(0) : 0;
       return {};
     }
-    DQ_CHECK(patience.after(*a.error, file.path));
+    DQ_CHECK(patience.after(*a.error));
   }
 }
 

@@ -33,8 +33,8 @@ std::string component_of(std::string_view path) {
   return std::string(slash == std::string_view::npos ? std::string_view() : path.substr(0, slash));
 }
 
-constexpr std::array kOtherWeights = {".bin",  ".pt",   ".pth", ".ckpt", ".onnx", ".onnx_data", ".msgpack", ".h5",
-                                      ".tflite", ".pb", ".ot",  ".mlmodel", ".npz", ".pkl", ".engine", ".xml"};
+constexpr std::array kOtherWeights = {".bin",    ".pt", ".pth", ".ckpt",    ".onnx", ".onnx_data", ".msgpack", ".h5",
+                                      ".tflite", ".pb", ".ot",  ".mlmodel", ".npz",  ".pkl",       ".engine",  ".xml"};
 constexpr std::array kPictures = {".png", ".jpg", ".jpeg", ".webp", ".gif", ".svg", ".mp4", ".pdf", ".mp3", ".wav"};
 
 /// Why the engine has no use for the file; empty: it has.
@@ -85,8 +85,7 @@ bool any_matches(const std::vector<std::string>& patterns, const std::string& pa
 }
 
 /// Of each weight the variant that was asked for, or the plain one.
-Result<void> choose_variants(std::vector<RemoteFile>& files, const std::string& wanted,
-                             std::vector<Skipped>& skipped) {
+Result<void> choose_variants(std::vector<RemoteFile>& files, const std::string& wanted, std::vector<Skipped>& skipped) {
   std::map<std::string, std::set<std::string>> have;  // folder/base -> variants
   const auto key = [](const RemoteFile& f, const std::string& base) { return folder_of(f.path) + "/" + base; };
   for (const RemoteFile& f : files)
@@ -105,11 +104,13 @@ Result<void> choose_variants(std::vector<RemoteFile>& files, const std::string& 
     // A dot in a name makes a variant only beside the plain file: "qwen2.5.safetensors" is no variant.
     const bool is_variant = variants.count("") > 0 && !v->second.empty();
     if (has_wanted ? v->second != wanted : is_variant)
-      skipped.push_back({f.path, has_wanted ? "the variant " + wanted + " is taken" : "a variant (--variant " + v->second + ")"});
+      skipped.push_back(
+          {f.path, has_wanted ? "the variant " + wanted + " is taken" : "a variant (--variant " + v->second + ")"});
     else
       kept.push_back(std::move(f));
   }
-  if (!found) return usage_error("[--variant] expected a variant that the repository has, got '{}'", one_line(wanted, 40));
+  if (!found)
+    return usage_error("[--variant] expected a variant that the repository has, got '{}'", one_line(wanted, 40));
   files = std::move(kept);
   return {};
 }
@@ -124,10 +125,11 @@ Result<void> check_one_each(const std::vector<RemoteFile>& files) {
       by_folder[folder_of(f.path)].push_back(one_line(name_of(f.path), 80));
   for (const auto& [folder, names] : by_folder) {
     if (names.size() < 2) continue;
-    return usage_error("[pull] expected one weights file a folder, got {} in {}: {}{}; choose with --include NAME",
-                       names.size(), folder.empty() ? "the repository" : one_line(folder, 60),
-                       fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(6, names.size())), ", "),
-                       names.size() > 6 ? ", ..." : "");
+    return usage_error(
+        "[pull] expected one weights file a folder, got {} in {}: {}{}; choose with --include NAME", names.size(),
+        folder.empty() ? "the repository" : one_line(folder, 60),
+        fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(6, names.size())), ", "),
+        names.size() > 6 ? ", ..." : "");
   }
   return {};
 }

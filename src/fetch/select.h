@@ -10,8 +10,9 @@
 namespace danqing::fetch {
 
 struct Filters {
-  std::vector<std::string> include, exclude;  ///< of the whole path or the file's name; * ? []; "folder/" means all in it
-  std::string variant;                        ///< "fp16": X.fp16.safetensors in place of X.safetensors
+  std::vector<std::string> include,
+      exclude;          ///< of the whole path or the file's name; * ? []; "folder/" means all in it
+  std::string variant;  ///< "fp16": X.fp16.safetensors in place of X.safetensors
 };
 
 /// Configs and tokenizers come before everything, then the weights in the order in which a picture needs them.

@@ -34,8 +34,8 @@ TEST(Urls, EncodingGoesThereAndBack) {
 TEST(Paths, OnlyPlainOnesAreTaken) {
   for (const char* good : {"a.json", "transformer/a-00001-of-00002.safetensors", "a b/c..d.txt", "中文/文件.json"})
     EXPECT_TRUE(check_remote_path(good)) << good;
-  for (const char* bad : {"", "/a", "a/", "a//b", "..", "a/../b", "./a", "a\\b", "c:\\a", "a\nb", "\xff", ".danqing/manifest.json",
-                          "a/.danqing-part1", "a.part", "a.part.journal", "a.part/b"})
+  for (const char* bad : {"", "/a", "a/", "a//b", "..", "a/../b", "./a", "a\\b", "c:\\a", "a\nb", "\xff",
+                          ".danqing/manifest.json", "a/.danqing-part1", "a.part", "a.part.journal", "a.part/b"})
     EXPECT_FALSE(check_remote_path(bad)) << bad;
   EXPECT_FALSE(check_remote_path(std::string(256, 'a')));
 }
@@ -75,7 +75,8 @@ TEST(Digests, GoOnFromAKeptState) {
 
 std::vector<RemoteFile> files(std::initializer_list<const char*> names) {
   std::vector<RemoteFile> out;
-  for (const char* n : names) out.push_back({.path = n, .url = {}, .size = 1, .sha256 = {}, .git_sha1 = {}, .etag = {}});
+  for (const char* n : names)
+    out.push_back({.path = n, .url = {}, .size = 1, .sha256 = {}, .git_sha1 = {}, .etag = {}});
   return out;
 }
 
@@ -91,15 +92,17 @@ std::vector<std::string> chosen(const std::vector<RemoteFile>& all, const Filter
 }
 
 TEST(Selection, ConfigsThenWhatIsNeededFirst) {
-  const auto all = files({"model_index.json", "pe/model.safetensors", "scheduler/scheduler_config.json",
-                          "text_encoder/model-00001-of-00002.safetensors", "text_encoder/model-00002-of-00002.safetensors",
-                          "text_encoder/model.safetensors.index.json", "tokenizer/tokenizer.json",
-                          "transformer/diffusion_pytorch_model.safetensors", "vae/diffusion_pytorch_model.safetensors"});
-  EXPECT_THAT(chosen(all),
-              ElementsAre("model_index.json", "scheduler/scheduler_config.json", "text_encoder/model.safetensors.index.json",
-                          "tokenizer/tokenizer.json", "text_encoder/model-00001-of-00002.safetensors",
-                          "text_encoder/model-00002-of-00002.safetensors", "transformer/diffusion_pytorch_model.safetensors",
-                          "vae/diffusion_pytorch_model.safetensors", "pe/model.safetensors"));
+  const auto all =
+      files({"model_index.json", "pe/model.safetensors", "scheduler/scheduler_config.json",
+             "text_encoder/model-00001-of-00002.safetensors", "text_encoder/model-00002-of-00002.safetensors",
+             "text_encoder/model.safetensors.index.json", "tokenizer/tokenizer.json",
+             "transformer/diffusion_pytorch_model.safetensors", "vae/diffusion_pytorch_model.safetensors"});
+  EXPECT_THAT(
+      chosen(all),
+      ElementsAre("model_index.json", "scheduler/scheduler_config.json", "text_encoder/model.safetensors.index.json",
+                  "tokenizer/tokenizer.json", "text_encoder/model-00001-of-00002.safetensors",
+                  "text_encoder/model-00002-of-00002.safetensors", "transformer/diffusion_pytorch_model.safetensors",
+                  "vae/diffusion_pytorch_model.safetensors", "pe/model.safetensors"));
 }
 
 TEST(Selection, OnePerFormatAndWhatThePipelineNames) {
@@ -115,9 +118,9 @@ TEST(Selection, OnePerFormatAndWhatThePipelineNames) {
 }
 
 TEST(Selection, VariantsOfShardsGoTogether) {
-  const auto all = files({"t/m-00001-of-00002.safetensors", "t/m-00002-of-00002.safetensors",
-                          "t/m.fp16-00001-of-00002.safetensors", "t/m.fp16-00002-of-00002.safetensors",
-                          "t/m.safetensors.index.fp16.json", "t/m.safetensors.index.json"});
+  const auto all =
+      files({"t/m-00001-of-00002.safetensors", "t/m-00002-of-00002.safetensors", "t/m.fp16-00001-of-00002.safetensors",
+             "t/m.fp16-00002-of-00002.safetensors", "t/m.safetensors.index.fp16.json", "t/m.safetensors.index.json"});
   EXPECT_THAT(chosen(all), ElementsAre("t/m.safetensors.index.json", "t/m-00001-of-00002.safetensors",
                                        "t/m-00002-of-00002.safetensors"));
   EXPECT_THAT(chosen(all, {.include = {}, .exclude = {}, .variant = "fp16"}),

@@ -63,7 +63,8 @@ void system_state(App& app, const ExchangePtr& e) {
 
 void reload_model(App& app, const ExchangePtr& e) {
   const std::string name = app.models->resolve(e->request.params["id"]);
-  if (name.empty()) return e->respond(error_response({404, "model_not_found", "[reload] there is no such model", "id"}));
+  if (name.empty())
+    return e->respond(error_response({404, "model_not_found", "[reload] there is no such model", "id"}));
   const auto r = app.models->reload(name);
   if (!r) {
     ApiError error{422, "model_not_reloaded", r.error().message + "; the old weights keep serving", "id"};

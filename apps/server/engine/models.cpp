@@ -23,8 +23,7 @@ Result<std::unique_ptr<Models>> Models::open(const Config& config) {
   for (const std::string& word : wanted) {
     Entry e;
     const size_t equal = word.find('=');
-    DQ_TRY(e.options.paths.model,
-           fetch::resolve_model(equal == std::string::npos ? word : word.substr(equal + 1)));
+    DQ_TRY(e.options.paths.model, fetch::resolve_model(equal == std::string::npos ? word : word.substr(equal + 1)));
     e.options.device = config.device;
     e.options.cpu.threads = config.threads;
     e.options.compute_type = type;

@@ -39,8 +39,8 @@ class Models {
   /// For computing: unloads others, the least recently used first, until what `request` is planned to take fits beside
   /// what they hold.
   Result<std::shared_ptr<Engine>> use(const std::string& name, const GenerateRequest& request);
-  /// Takes up the files that lie at the model's path now. A job that runs ends with the old weights, those that wait keep
-  /// their place and get the new ones. Where both fit, as the plan of a picture of the default size says, the new
+  /// Takes up the files that lie at the model's path now. A job that runs ends with the old weights, those that wait
+  /// keep their place and get the new ones. Where both fit, as the plan of a picture of the default size says, the new
   /// weights are loaded and tried before they serve. Errors, with the old ones still serving: usage (no such model),
   /// failed (another reload is at work), and whatever is wrong with the new files.
   Result<Reloaded> reload(const std::string& name);

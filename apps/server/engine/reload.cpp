@@ -22,8 +22,7 @@ Result<std::string> check_pulled(const std::filesystem::path& path, const std::f
   const fetch::InstalledModel model{.name = manifest.repository, .path = path, .manifest = manifest, .missing = {}};
   DQ_TRY(const auto files, fetch::verify_model(model, go_on));
   for (const fetch::FileState& f : files)
-    if (!f.trouble.empty())
-      return bad_input("[reload] {}: {}: {}", path.string(), one_line(f.path), f.trouble);
+    if (!f.trouble.empty()) return bad_input("[reload] {}: {}: {}", path.string(), one_line(f.path), f.trouble);
   return manifest.commit;
 }
 
