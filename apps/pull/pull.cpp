@@ -1,7 +1,5 @@
 #include "pull/pull.h"
 
-#include <sys/statvfs.h>
-
 #include <algorithm>
 #include <chrono>
 #include <mutex>
@@ -9,11 +7,9 @@
 
 #include "base/text.h"
 #include "base/try.h"
-#include "base/units.h"
 #include "checkpoint/kinds.h"
-#include "fetch/journal.h"
 #include "fetch/models.h"
-#include "pull/items.h"
+#include "pull/local.h"
 
 namespace danqing::app {
 namespace {
@@ -22,7 +18,6 @@ namespace fs = std::filesystem;
 using fetch::Manifest;
 using fetch::ManifestFile;
 
-constexpr uint64_t kSpare = 16 << 20;  ///< bytes of the disk left free
 constexpr size_t kMaxIndex = 1 << 20;
 
 /// "https://hub/owner/name" as people copy it from their browser.
@@ -50,7 +45,11 @@ class Puller {
     DQ_TRY(const fetch::FolderLock lock, fetch::FolderLock::take(path_));
     DQ_CHECK(look_at_what_is_here());
     DQ_CHECK(plan_quantising());
-    DQ_CHECK(check_space());
+    for (const Item& item : items_) {
+      state_.total += item.source_bytes();
+      if (item.done) state_.done += item.source_bytes();
+    }
+    DQ_CHECK(check_space(path_, items_));
     if (!update_) DQ_CHECK(note_unfinished());
     for (Item& item : items_) DQ_CHECK(fetch_item(item));
     DQ_CHECK(finish());
@@ -145,46 +144,10 @@ class Puller {
       for (const fetch::RemoteFile& f : listing_.files) manifest_.urls.push_back(fetch::shown_url(f.url));
     for (Item& item : items_) {
       ManifestFile entry{.path = item.path, .remote = item.remote};
-      DQ_TRY(item.done, is_here(item, entry));
+      DQ_TRY(item.done, lies_here(*http_, path_, item, old_, s_.verify, entry));
       manifest_.files.push_back(std::move(entry));
     }
     return {};
-  }
-
-  Result<bool> is_here(const Item& item, ManifestFile& entry) {
-    const fs::path file = path_ / item.path;
-    const auto [size, mtime] = fetch::stat_file(file);
-    if (mtime == 0) return false;
-    const auto hash = [&](fetch::Digest::Kind kind) {
-      return fetch::digest_file(file, kind, [&](uint64_t) { return !http_->cancelled(); });
-    };
-    const ManifestFile* old = old_.find(item.path);
-    if (old && !old->sha256.empty()) {
-      bool same = old->size == size && old->mtime == mtime;
-      if (same && s_.verify) {
-        DQ_TRY(const std::string got, hash(fetch::Digest::Kind::sha256));
-        same = got == old->sha256;
-        if (!same) say(fmt::format("{}: is damaged and fetched again", item.path));
-      } else if (!same) {
-        say(fmt::format("{}: was changed here and is replaced", item.path));
-      }
-      if (!same || old->remote != item.remote || item.remote.empty()) return false;
-      entry = *old;
-      return true;
-    }
-    // Somebody else's copy, or a run that ended between the name and the note: the hub's hash tells.
-    const fetch::RemoteFile& f = item.sources[0];
-    if (item.quantise || f.size != size || (f.sha256.empty() && f.git_sha1.empty())) return false;
-    DQ_TRY(entry.sha256, hash(fetch::Digest::Kind::sha256));
-    std::string got = entry.sha256, expected = f.sha256;
-    if (expected.empty()) {
-      DQ_TRY(got, hash(fetch::Digest::Kind::git_sha1));
-      expected = f.git_sha1;
-    }
-    if (got != expected) entry.sha256.clear();
-    entry.size = size;
-    entry.mtime = mtime;
-    return got == expected;
   }
 
   fetch::DownloadOptions download_options() {
@@ -210,33 +173,6 @@ class Puller {
       item.quantiser = std::move(*q);
     }
     return {};
-  }
-
-  Result<void> check_space() {
-    uint64_t needed = 0;
-    for (const Item& item : items_) {
-      const uint64_t source = item.source_bytes();
-      state_.total += source;
-      if (item.done) {
-        state_.done += source;
-      } else if (item.quantiser) {
-        const double left =
-            1 - (source ? static_cast<double>(item.quantiser->present()) / static_cast<double>(source) : 0);
-        needed += static_cast<uint64_t>(left * static_cast<double>(item.quantiser->output_bytes()));
-      } else {
-        needed += source - std::min(source, fetch::bytes_present(item.sources[0], path_ / item.path));
-      }
-    }
-    if (needed == 0) return {};
-    struct statvfs st {};
-    if (::statvfs(path_.c_str(), &st) != 0) return {};
-    const uint64_t free = uint64_t{st.f_bavail} * st.f_frsize;
-    if (free >= needed + kSpare) return {};
-    return fail(ErrorCode::failed,
-                "[pull] expected {} free at {}, got {}: {} are missing; free some or choose another "
-                "disk with --dir{}",
-                format_bytes(needed + kSpare), path_.string(), format_bytes(free), format_bytes(needed + kSpare - free),
-                s_.quant.empty() ? ", or --quant q4_K takes about a third" : "");
   }
 
   // ---- the work

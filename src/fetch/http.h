@@ -120,6 +120,10 @@ class Patience {
   int tries_ = 0;
 };
 
+/// One line of a head into it.
+void read_header_line(std::string_view line, HttpHead& head);
+/// What a status other than 200 and 206 means to the user. `with_token`: one was sent.
+HttpError status_error(int status, const std::string& url, bool with_token);
 /// Waits, a cancel ends it early with an Error.
 Result<void> wait_seconds(const Http& http, double seconds);
 /// "https://host:port" in lower case with the port always there; empty when it is no http(s) URL.

@@ -25,6 +25,9 @@ def plain(size, seed=1):
     return random.Random(seed).randbytes(size)
 
 
+ONE_FILE = {"model.safetensors": plain(300_000)}
+
+
 class PullTest(CliTest):
     @property
     def models(self):
