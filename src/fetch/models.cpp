@@ -124,8 +124,9 @@ Result<void> remove_model(const fs::path& folder, const std::string& name) {
     fs::remove_all(away, ec);
     if (ec) return fail(ErrorCode::failed, "[models] cannot remove {}: {}", away.string(), ec.message());
   }
-  for (fs::path p = model.path.parent_path(); p != folder && fs::is_empty(p, ec) && !ec; p = p.parent_path())
-    fs::remove(p, ec);  // the owner's empty folder
+  // The owner's empty folder too, and never the folder of models itself.
+  for (fs::path owner = fs::path(name).parent_path(); !owner.empty(); owner = owner.parent_path())
+    if (!fs::is_empty(folder / owner, ec) || ec || !fs::remove(folder / owner, ec)) break;
   return {};
 }
 

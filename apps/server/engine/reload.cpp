@@ -36,6 +36,7 @@ Result<bool> Models::try_beside(const Entry& entry, Engine& fresh) {
   r.num_inference_steps = 1;
   r.enhancer = EnhancerMode::off;
   const auto plan = fresh.plan(r);
+  if (!plan && plan.error().code != ErrorCode::does_not_fit) return plan.error();
   uint64_t others = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -50,6 +51,7 @@ Result<bool> Models::try_beside(const Entry& entry, Engine& fresh) {
   control.cancelled = [this] { return stopping_.load(); };
   const auto picture = fresh.generate(r, control);
   if (!picture && picture.error().code == ErrorCode::does_not_fit) return false;
+  if (!picture && picture.error().code == ErrorCode::failed) return bad_input("{}", picture.error().message);
   if (!picture) return picture.error();
   return true;
 }
