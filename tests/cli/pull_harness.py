@@ -53,7 +53,7 @@ class PullTest(CliTest):
         self.assertIn(says, line)
         self.assertEqual(r.stdout, "")
         for path, data in self.final().items():
-            self.assertIn(data, hub.files.values(), path)
+            self.assertTrue(data in hub.files.values(), path)
         return r
 
     def final(self, name=NAME):
