@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes .deps/test-venv with what only some of the tests use (tools/packages/pypi-test.txt), unpacks Debian's prometheus into
-# .deps (nothing is started, no root needed), and as root installs Debian's chromium, in which the page is tried. Never fails:
-# without the network, or with DANQING_NO_TEST_VENV set, those tests are skipped and say so.
+# .deps (nothing is started, no root needed), and as root installs Debian's chromium, in which the page is tried, and
+# nats-server, on which the queue of many machines is tried. Never fails: without the network, or with DANQING_NO_TEST_VENV
+# set, those tests are skipped and say so.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 [ -n "${DANQING_NO_TEST_VENV:-}" ] && exit 0
@@ -19,6 +20,11 @@ if ! command -v promtool >/dev/null && [ ! -x .deps/prometheus/usr/bin/promtool 
     echo "setup: prometheus cannot be fetched here; the tests that use it will be skipped"
   fi
   rm -rf "$work"
+fi
+if [ "$(id -u)" -eq 0 ] && ! command -v nats-server >/dev/null && command -v apt-get >/dev/null; then
+  echo "setup: installing nats-server for the queue's tests"
+  DEBIAN_FRONTEND=noninteractive timeout 240 apt-get install -y -qq --no-install-recommends nats-server >/dev/null 2>&1 ||
+    echo "setup: nats-server cannot be installed here; the tests of the shared queue will be skipped"
 fi
 list=$(grep -vE '^\s*(#|$)' tools/packages/pypi-test.txt)
 stamp=.deps/test-venv/requirements

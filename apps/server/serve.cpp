@@ -1,8 +1,5 @@
 #include "server/serve.h"
 
-#include <pthread.h>
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -11,39 +8,16 @@
 #include "base/units.h"
 #include "device/pci.h"
 #include "server/api/app.h"
+#include "server/auth/crypto.h"
 #include "server/ops/ecs_log.h"
 #include "server/ops/notify.h"
+#include "server/ops/process.h"
+#include "server/queue/open_queue.h"
 
 namespace danqing::server {
 namespace {
 
 bool is_loopback(const std::string& host) { return host.rfind("127.", 0) == 0 || host == "::1"; }
-
-log::Level level_of(const std::string& word) {
-  return word == "debug"     ? log::Level::debug
-         : word == "warning" ? log::Level::warning
-         : word == "error"   ? log::Level::error
-                             : log::Level::info;
-}
-
-/// A connection is a file descriptor: as many as we may have.
-void raise_file_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-/// Signals are taken by the main thread alone; threads made afterwards inherit the mask.
-sigset_t block_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int s : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, s);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), not the end
-  return set;
-}
 
 void ping_streams(App& app) {
   const std::lock_guard lock(app.streams_mutex);
@@ -101,6 +75,7 @@ int drain(App& app, const sigset_t& signals) {
   notify("STOPPING=1");
   log_event(log::Level::info, "stopping: the running job may end", {{"event.action", "drain"}});
   app.jobs->drain();
+  app.worker->drain();
   app.http->stop_listening();
   const double until = now_seconds() + app.config.drain_seconds;
   while ((app.worker->busy() || app.jobs->outbox() > 0) && now_seconds() < until) {
@@ -112,18 +87,41 @@ int drain(App& app, const sigset_t& signals) {
   app.models->stop();
   app.worker->interrupt();
   app.enhancer->stop();
-  app.jobs->stop();
   app.worker->join();
+  app.jobs->stop();
   app.pool->stop();
   app.http->stop();
   log_event(log::Level::info, "stopped", {{"event.action", "stopped"}});
   return cut ? 1 : 0;
 }
 
+std::string class_of(const App& app, const JobSpec& spec) {
+  const auto engine = app.models->find(spec.model);
+  const GenerateRequest& r = spec.request;
+  if (!engine) return size_class_of(r.width, r.height);
+  const ModelDefaults& d = engine->info().defaults;
+  return size_class_of(r.width ? r.width : d.width, r.height ? r.height : d.height);
+}
+
+void make_parts(App& app) {
+  const bool shared = !app.config.queue.empty();
+  Worker::Options o;
+  o.computes = !shared || app.config.also_work;
+  o.name = worker_name(app.config);
+  o.shared = shared;
+  if (shared && o.computes) o.lanes = wanted_lanes(app.config, *app.models);
+  Jobs::Hooks hooks;
+  hooks.size_class = [&app](const JobSpec& spec) { return class_of(app, spec); };
+  if (o.computes) hooks.run_task = [&app](std::function<void()> task) { app.worker->post(std::move(task)); };
+  app.jobs = std::make_unique<Jobs>(app.config, *app.store, app.metrics, *app.queue, std::move(hooks));
+  app.enhancer = std::make_unique<Enhancer>(app.config, app.jobs.get());
+  app.worker = std::make_unique<Worker>(app.config, *app.models, *app.queue, *app.enhancer, std::move(o));
+}
+
 }  // namespace
 
 Result<int> serve(const Config& config) {
-  configure_log(config.log_format == "json", level_of(config.log_level));
+  configure_log(config);
   App app;
   app.config = config;
   DQ_TRY(app.max_pixels, parse_bytes(config.max_pixels));
@@ -140,9 +138,8 @@ Result<int> serve(const Config& config) {
   app.metrics.disk(config.data);
   if (!app.store->problem().empty())
     log_event(log::Level::error, app.store->problem(), {{"event.action", "storage-degraded"}});
-  app.jobs = std::make_unique<Jobs>(app.config, *app.store, app.metrics);
-  app.enhancer = std::make_unique<Enhancer>(app.config, *app.models, *app.jobs);
-  app.worker = std::make_unique<Worker>(app.config, *app.models, *app.jobs, *app.enhancer);
+  DQ_TRY(app.queue, open_queue(app.config, app.store->path(), sha256_hex(app.store->secret()).substr(0, 12)));
+  make_parts(app);
   app.pool = std::make_unique<TaskThreads>(config.http_threads);
   add_native(app);
   add_openai(app);

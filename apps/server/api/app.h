@@ -19,6 +19,7 @@ struct App {
   std::unique_ptr<Store> store;
   std::unique_ptr<Models> models;
   Metrics metrics;
+  std::unique_ptr<JobQueue> queue;
   std::unique_ptr<Jobs> jobs;
   std::unique_ptr<Enhancer> enhancer;
   std::unique_ptr<Worker> worker;

@@ -63,8 +63,9 @@ Api<JobRecord> admit(App& app, const Request& request, JobSpec spec) {
   GenerateRequest checked = r;
   if (spec.external_enhancer) checked.enhancer = EnhancerMode::off;
   if (auto ok = engine->check(checked); !ok) return to_api(ok.error());
-  // What can never fit is refused now, not after its turn has come.
-  if (auto plan = engine->plan(checked); !plan) return to_api(plan.error());
+  // What can never fit is refused now, not after its turn has come. Of other machines' cards nothing is known here.
+  if (auto plan = c.queue.empty() ? engine->plan(checked) : Result<MemoryPlan>(MemoryPlan()); !plan)
+    return to_api(plan.error());
   // Seeds are drawn now, so that a run after a crash draws the same pictures. 32 bits: every client can hold them.
   if (r.seeds.empty()) r.seeds.push_back(std::random_device{}());
   if (!r.one_stream && r.seeds.size() == 1)

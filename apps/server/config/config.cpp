@@ -177,6 +177,28 @@ std::vector<Option> make_options() {
            "Card whose energy is charged to jobs: auto (the device), none, or an id or PCI address of danqing monitor"),
       text("sysfs_root", &C::sysfs_root, "Read the cards' state from DIR/sys and DIR/proc"),
       boolean("log_prompts", &C::log_prompts, "Prompts may appear in the log"),
+      text("queue", &C::queue, "Queue of many machines: nats://HOST:PORT[,HOST:PORT...]; empty = this machine's own"),
+      boolean("also_work", &C::also_work, "With --queue: draw here too, beside the workers"),
+      text("queue_creds", &C::queue_creds, "NATS credentials file (JWT and seed)"),
+      text("queue_user", &C::queue_user,
+           "NATS user; the password from --queue-password-file or $DANQING_QUEUE_PASSWORD"),
+      text("queue_password_file", &C::queue_password_file, "File with the password of --queue-user"),
+      text("queue_token_file", &C::queue_token_file, "File with a NATS token; or $DANQING_QUEUE_TOKEN"),
+      text("queue_tls_ca", &C::queue_tls_ca, "Certificates to trust for the queue; turns TLS on, as tls:// does"),
+      text("queue_tls_cert", &C::queue_tls_cert, "Own certificate for the queue"),
+      text("queue_tls_key", &C::queue_tls_key, "Its key"),
+      text("queue_prefix", &C::queue_prefix, "First word of subjects and streams; one NATS can serve several queues"),
+      number("queue_lease_seconds", &C::queue_lease_seconds, 1, 3600,
+             "A worker that gives no sign of life for so long counts as dead"),
+      integer("queue_attempts", &C::queue_attempts, 1, 20, "Workers that a job may end before it is a dead letter"),
+      number("queue_keep_hours", &C::queue_keep_hours, 0.1, 8760,
+             "How long results and pictures wait in NATS for their server"),
+      integer("queue_replicas", &C::queue_replicas, 1, 5, "Copies of each stream in a NATS cluster"),
+      text("worker_name", &C::worker_name, "Name of a worker in results and logs; empty = host name and process id"),
+      words(
+          "size_classes", &C::size_classes,
+          "Classes of jobs that a worker takes (s, m, l, xl: up to 512, 1024, 2048, 4096 pixels square); none = those "
+          "that its card can hold"),
   };
 }
 
@@ -223,10 +245,11 @@ const std::vector<Option>& options() {
   return list;
 }
 
-void add_flags(CLI::App& command, FlagValues& flags) {
+void add_flags(CLI::App& command, FlagValues& flags, const std::function<bool(const std::string&)>& wanted) {
   command.add_option("--config", flags.config_file,
                      "Settings from this file (.toml or .json; default: danqing.toml here, if there is one)");
   for (const Option& o : options()) {
+    if (wanted && !wanted(o.key)) continue;
     const std::string name = "--" + dashed(o.key) + (o.key == "model" ? ",-m" : o.key == "precision" ? ",--dtype" : "");
     if (o.flag) {
       command.add_flag_callback(

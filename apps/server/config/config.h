@@ -42,6 +42,15 @@ struct Config {
   std::string log_format = "json", log_level = "info";
   bool log_prompts = false;
   std::string energy_card = "auto", sysfs_root = "/";
+  std::string queue;  ///< nats://HOST:PORT[,...]; empty: this machine's own
+  bool also_work = false;
+  std::string queue_creds, queue_user, queue_password_file, queue_token_file;
+  std::string queue_tls_ca, queue_tls_cert, queue_tls_key;
+  std::string queue_prefix = "danqing";
+  double queue_lease_seconds = 30, queue_keep_hours = 24;
+  int queue_attempts = 5, queue_replicas = 1;
+  std::string worker_name;
+  std::vector<std::string> size_classes;  ///< of the jobs that a worker takes; empty: those that fit
 };
 
 /// One way to set one field.
@@ -60,7 +69,8 @@ struct FlagValues {
   std::map<std::string, std::vector<std::string>> values;
   std::string config_file;
 };
-void add_flags(CLI::App& command, FlagValues& values);
+/// `wanted`: which keys become flags; empty = all.
+void add_flags(CLI::App& command, FlagValues& values, const std::function<bool(const std::string&)>& wanted = {});
 
 /// Defaults, then the file (.toml, or JSON), then the environment, then the flags. Errors (usage, bad_input) name the
 /// source and the key; an unknown key of a file is an error.

@@ -37,7 +37,7 @@ std::string clean(std::string text) {
 
 }  // namespace
 
-Enhancer::Enhancer(const Config& config, Models& models, Jobs& jobs) : config_(config), models_(models), jobs_(jobs) {
+Enhancer::Enhancer(const Config& config, Jobs* jobs) : config_(config), jobs_(jobs) {
   curl_global_init(CURL_GLOBAL_DEFAULT);
   if (!config.enhancer_key_file.empty())
     if (auto key = read_text(config.enhancer_key_file, 4096)) api_key_ = clean(*key);
@@ -110,7 +110,7 @@ Result<std::string> Enhancer::ask(const std::string& prompt, const EnhanceOption
 
 void Enhancer::prepare(const LivePtr& job) {
   const JobSpec& spec = job->record.spec;
-  if (!spec.external_enhancer || !external() || !spec.request.revised_prompts.empty()) return;
+  if (!jobs_ || !spec.external_enhancer || !external() || !spec.request.revised_prompts.empty()) return;
   job->held = true;
   threads_.post([this, job] {
     const GenerateRequest& r = job->record.spec.request;
@@ -127,27 +127,24 @@ void Enhancer::prepare(const LivePtr& job) {
         remember(key, *text);
         revised[i] = std::move(*text);
       } else {
-        jobs_.note(job, "the prompt is used as given: " + text.error().message);
+        jobs_->note(job, "the prompt is used as given: " + text.error().message);
       }
     }
     job->revised = std::move(revised);
-    jobs_.release(job);
+    jobs_->release(job);
   });
 }
 
-void Enhancer::enhance(const LivePtr& job, Engine& engine) {
-  const JobSpec& spec = job->record.spec;
+std::vector<std::string> Enhancer::enhance(const Ticket& ticket, Engine& engine, const Run& run) {
+  const JobSpec& spec = ticket.spec;
   const GenerateRequest& r = spec.request;
-  if (!r.revised_prompts.empty()) {
-    job->revised = r.revised_prompts;
-    return;
-  }
+  if (!r.revised_prompts.empty()) return r.revised_prompts;
   const ModelInfo& info = engine.info();
   const bool wanted =
       r.enhancer == EnhancerMode::on || (r.enhancer == EnhancerMode::automatic && info.defaults.prompt_enhancer);
-  if (!job->revised.empty() || !wanted || !info.has_prompt_enhancer) return;
-  job->revised = r.prompts;
-  for (size_t i = 0; i < r.prompts.size() && !job->out; ++i) {
+  if (!ticket.revised.empty() || !wanted || !info.has_prompt_enhancer) return ticket.revised;
+  std::vector<std::string> revised = r.prompts;
+  for (size_t i = 0; i < r.prompts.size() && !run.cancelled(); ++i) {
     EnhanceOptions o = r.enhance;
     o.max_new_tokens = std::min(o.max_new_tokens, config_.enhancer_tokens);
     o.width = r.width ? r.width : info.defaults.width;
@@ -156,26 +153,26 @@ void Enhancer::enhance(const LivePtr& job, Engine& engine) {
       o.seed =
           r.seeds.empty() ? 0 : r.seeds[std::min(r.seeds.size() - 1, i * static_cast<size_t>(r.images_per_prompt))];
     const std::string key = key_of(spec.model.c_str(), r.prompts[i], o, *o.seed);
-    if (cached(key, job->revised[i])) continue;
+    if (cached(key, revised[i])) continue;
     RunControl control;
-    control.cancelled = [&] { return job->out.load(); };
-    control.on_progress = [&](const ProgressEvent& e) { jobs_.progress({job}, e); };
+    control.cancelled = run.cancelled;
+    control.on_progress = run.on_progress;
     const auto result = engine.enhance(r.prompts[i], o, control);
     if (!result) {
       if (result.error().code != ErrorCode::cancelled)
-        jobs_.note(job, "the prompt is used as given: " + result.error().message);
+        run.note("the prompt is used as given: " + result.error().message);
       continue;
     }
     std::string text = clean(result->text);
-    if (result->reached_limit)
-      jobs_.note(job, fmt::format("the enhancer reached its limit of {} tokens", o.max_new_tokens));
+    if (result->reached_limit) run.note(fmt::format("the enhancer reached its limit of {} tokens", o.max_new_tokens));
     if (text.empty()) {
-      jobs_.note(job, "the enhancer wrote nothing; the prompt is used as given");
+      run.note("the enhancer wrote nothing; the prompt is used as given");
       continue;
     }
     remember(key, text);
-    job->revised[i] = std::move(text);
+    revised[i] = std::move(text);
   }
+  return revised;
 }
 
 }  // namespace danqing::server

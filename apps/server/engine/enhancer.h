@@ -11,13 +11,20 @@ namespace danqing::server {
 
 class Enhancer {
  public:
-  Enhancer(const Config& config, Models& models, Jobs& jobs);
+  /// `jobs`: null where no jobs are accepted (danqing worker).
+  Enhancer(const Config& config, Jobs* jobs);
   void stop() { threads_.stop(); }
   bool external() const { return !config_.enhancer_url.empty(); }
   /// For Jobs::submit: starts the external enhancer where the job wants it, and holds the job meanwhile.
   void prepare(const LivePtr& job);
-  /// On the inference thread: fills `revised` where the model's own enhancer is wanted.
-  void enhance(const LivePtr& job, Engine& engine);
+  struct Run {
+    std::function<bool()> cancelled;
+    std::function<void(const ProgressEvent&)> on_progress;
+    std::function<void(const std::string&)> note;
+  };
+  /// On the inference thread: the prompts as the model's own enhancer writes them, where it is wanted; empty = as
+  /// given.
+  std::vector<std::string> enhance(const Ticket& ticket, Engine& engine, const Run& run);
   /// One call of the endpoint. Errors name the address, never the key.
   Result<std::string> ask(const std::string& prompt, const EnhanceOptions& options);
 
@@ -25,8 +32,7 @@ class Enhancer {
   bool cached(const std::string& key, std::string& text);
   void remember(const std::string& key, const std::string& text);
   const Config& config_;
-  Models& models_;
-  Jobs& jobs_;
+  Jobs* jobs_;
   std::string api_key_;
   std::mutex mutex_;
   std::list<std::pair<std::string, std::string>> cache_;  // newest first

@@ -2,78 +2,88 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "base/try.h"
 #include "device/pci.h"
 #include "monitor/sampler.h"
+#include "server/engine/running.h"
 #include "server/ops/ecs_log.h"
 
 namespace danqing::server {
 namespace {
 
-/// One run for several jobs: each picture a prompt of its own, so that prompts, seeds and revised prompts line up.
-GenerateRequest merged(const std::vector<LivePtr>& batch, int batch_size) {
-  GenerateRequest all = batch[0]->record.spec.request;
-  bool revised = false;
-  for (const LivePtr& j : batch) revised |= !j->revised.empty();
-  if (batch.size() == 1) {
-    all.revised_prompts = batch[0]->revised;
-  } else {
-    all.prompts.clear(), all.negative_prompts.clear(), all.seeds.clear(), all.revised_prompts.clear();
-    all.images_per_prompt = 1;
-    for (const LivePtr& j : batch) {
-      const GenerateRequest& r = j->record.spec.request;
-      for (int i = 0; i < j->images; ++i) {
-        const auto prompt = static_cast<size_t>(i / r.images_per_prompt);
-        all.prompts.push_back(r.prompts[prompt]);
-        all.negative_prompts.push_back(r.negative_prompts.empty()       ? ""
-                                       : r.negative_prompts.size() == 1 ? r.negative_prompts[0]
-                                                                        : r.negative_prompts[prompt]);
-        all.seeds.push_back(r.seeds.size() > 1 ? r.seeds[static_cast<size_t>(i)]
-                                               : r.seeds[0] + static_cast<uint64_t>(i));
-        if (revised) all.revised_prompts.push_back(j->revised.empty() ? r.prompts[prompt] : j->revised[prompt]);
-      }
-    }
-  }
-  all.enhancer = EnhancerMode::off;
-  all.enhance.seed.reset();
-  if (all.batch_size == 0) all.batch_size = batch_size;
-  return all;
-}
+using namespace std::chrono_literals;
+constexpr double kWait = 1;  // seconds that one look into the queue may take
 
-Json timing_json(const GenerateResult& r) {
-  return {{"total", r.seconds_total},
-          {"load", r.seconds_load},
-          {"text", r.seconds_text},
-          {"denoise", r.seconds_denoise},
-          {"decode", r.seconds_decode},
-          {"per_step", r.seconds_per_step},
-          {"num_inference_steps", r.num_inference_steps}};
-}
-
-/// The card's energy, shared by the pictures of the run.
-void add_energy(Json& timing, const std::optional<monitor::EnergyMeter::Result>& energy, int images, int of_job) {
-  if (!energy || images <= 0) return;
-  const double each = energy->joules / images;
-  timing["energy"] = {
-      {"joules", each * of_job}, {"joules_per_picture", each}, {"source", energy->counted ? "counter" : "power"}};
+/// Jobs that may be drawn in one run: everything but prompts, seeds and what becomes of the pictures is equal.
+bool compatible(const Ticket& first, const Ticket& other) {
+  const GenerateRequest &x = first.spec.request, &y = other.spec.request;
+  return first.spec.model == other.spec.model && x.width == y.width && x.height == y.height &&
+         x.num_inference_steps == y.num_inference_steps && x.guidance_scale == y.guidance_scale && x.shift == y.shift &&
+         x.cfg_normalization == y.cfg_normalization && x.cfg_truncation == y.cfg_truncation && x.sampler == y.sampler &&
+         x.cuda_noise == y.cuda_noise && !x.one_stream && !y.one_stream && x.batch_size == 0 && y.batch_size == 0;
 }
 
 }  // namespace
 
-Worker::Worker(const Config& config, Models& models, Jobs& jobs, Enhancer& enhancer)
-    : config_(config), models_(models), jobs_(jobs), enhancer_(enhancer) {}
+std::vector<Want::Lane> lanes_that_fit(Models& models, std::vector<std::string>& left_out) {
+  std::vector<Want::Lane> out;
+  for (const ModelState& m : models.list())
+    for (const SizeClass& c : size_classes()) {
+      GenerateRequest r;
+      r.prompts = {""};
+      r.seeds = {0};
+      r.width = r.height = c.side;
+      r.enhancer = EnhancerMode::off;
+      const auto plan = models.find(m.name)->plan(r, 512);
+      if (plan)
+        out.push_back({m.name, c.name});
+      else
+        left_out.push_back(fmt::format("{} {}: {}", m.name, c.name, plan.error().message));
+    }
+  return out;
+}
+
+Worker::Worker(const Config& config, Models& models, JobQueue& queue, Enhancer& enhancer, Options options)
+    : config_(config), models_(models), queue_(queue), enhancer_(enhancer), options_(std::move(options)) {}
 
 void Worker::start() {
+  if (!options_.computes) return;
   thread_ = std::thread([this] { loop(); });
+  keeper_ = std::thread([this] { keep_leases(); });
+}
+
+void Worker::drain() {
+  draining_ = true;
+  queue_.wake();
+}
+
+void Worker::interrupt() {
+  drain();
+  interrupted_ = true;
 }
 
 void Worker::join() {
   if (thread_.joinable()) thread_.join();
+  outbox_.stop();
+  joined_ = true;
+  if (keeper_.joinable()) keeper_.join();
+}
+
+void Worker::post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  queue_.wake();
 }
 
 std::string Worker::trouble() const {
-  const std::lock_guard lock(mutex_);
-  return trouble_;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!trouble_.empty()) return trouble_;
+  }
+  return queue_.trouble();
 }
 
 void Worker::set_trouble(const std::string& text) {
@@ -106,89 +116,121 @@ void Worker::warm_up() {
   }
 }
 
+// Leases are kept from a thread of their own: loading a model may take longer than a lease.
+void Worker::keep_leases() {
+  while (!joined_) {
+    std::list<RunningPtr> leased;
+    {
+      const std::lock_guard lock(mutex_);
+      leased = leased_;
+    }
+    for (const RunningPtr& j : leased) queue_.extend(j->lease);
+    std::this_thread::sleep_for(100ms);
+  }
+}
+
+bool Worker::run_task() {
+  std::function<void()> task;
+  {
+    const std::lock_guard lock(mutex_);
+    if (tasks_.empty()) return false;
+    task = std::move(tasks_.front());
+    tasks_.pop_front();
+  }
+  busy_ = true;
+  try {
+    task();
+  } catch (const std::exception& e) {
+    log_event(log::Level::error, fmt::format("[internal] {}", e.what()), {{"event.action", "task-failed"}});
+  }
+  busy_ = false;
+  return true;
+}
+
+std::vector<Lease> Worker::take() {
+  Want want;
+  want.lanes = options_.lanes;
+  const bool cpu = models_.device().is_cpu;
+  want.most = config_.batch_size ? config_.batch_size : cpu ? 1 : 4;
+  want.together = compatible;
+  auto leases = queue_.take(want, kWait);
+  if (leases) return std::move(*leases);
+  log_event(log::Level::warning, leases.error().message, {{"event.action", "queue-not-reached"}});
+  for (int i = 0; i < 10 && !draining_; ++i) std::this_thread::sleep_for(100ms);
+  return {};
+}
+
 void Worker::loop() {
   if (config_.preload) warm_up();
   ready_ = true;
-  for (;;) {
-    const bool cpu = models_.device().is_cpu;
-    const std::vector<LivePtr> batch = jobs_.take(config_.batch_size ? config_.batch_size : cpu ? 1 : 4);
-    if (batch.empty()) return;
+  while (!draining_ && !lost_) {
+    run_task();
+    std::vector<Lease> leases = take();
+    if (leases.empty()) continue;
     busy_ = true;
-    try {
-      run(batch);
-    } catch (const std::exception& e) {
-      for (const LivePtr& j : batch) jobs_.finish(j, fail(ErrorCode::failed, "[internal] {}", e.what()), {});
-    }
+    run(std::move(leases));
     busy_ = false;
   }
 }
 
-void Worker::run(const std::vector<LivePtr>& batch) {
-  if (batch[0]->task) {
-    batch[0]->task(*batch[0]);
-    return jobs_.task_finished(batch[0]);
+void Worker::run(std::vector<Lease> leases) {
+  std::vector<RunningPtr> batch;
+  int images = 0;
+  for (Lease& lease : leases) {
+    auto job = std::make_shared<Running>();
+    job->lease = std::move(lease);
+    job->images = job->ticket().images();
+    job->started = now_seconds();
+    images += job->images;
+    batch.push_back(std::move(job));
   }
-  auto engine = models_.use(batch[0]->record.spec.model, batch[0]->record.spec.request);
-  if (!engine) {
-    for (const LivePtr& j : batch) jobs_.finish(j, engine.error(), {});
+  {
+    const std::lock_guard lock(mutex_);
+    leased_.insert(leased_.end(), batch.begin(), batch.end());
+  }
+  if (draining_) {  // taken in the last moment
+    for (const RunningPtr& j : batch) give_back(j, false);
     return;
   }
-  for (const LivePtr& j : batch) enhancer_.enhance(j, **engine);
-  draw(batch, **engine);
+  for (const RunningPtr& j : batch) {
+    const Ticket& t = j->ticket();
+    if (options_.shared)
+      log_event(log::Level::info, "job started",
+                {{"trace.id", t.trace_id},
+                 {"event.action", "job-started"},
+                 {"danqing.job.id", t.id},
+                 {"danqing.worker", options_.name},
+                 {"danqing.attempt", j->lease.attempt}});
+    Update u = j->update(Update::Kind::running, options_.name);
+    u.together = j == batch[0] ? images : 0;
+    post_out([this, j, u] { queue_.tell(j->lease, u); });
+  }
+  try {
+    const double now = now_seconds();
+    std::erase_if(batch, [&](const RunningPtr& j) {
+      const bool late = j->ticket().deadline > 0 && now > j->ticket().deadline;
+      if (late) finish(j, Error{ErrorCode::cancelled, "[jobs] not done by its deadline"}, {});
+      return late;
+    });
+    if (batch.empty()) return;
+    auto engine = models_.use(batch[0]->ticket().spec.model, batch[0]->ticket().spec.request);
+    if (!engine) {
+      for (const RunningPtr& j : batch) finish(j, engine.error(), {});
+      return;
+    }
+    for (const RunningPtr& j : batch) enhance(j, **engine);
+    draw(batch, **engine);
+  } catch (const std::exception& e) {
+    for (const RunningPtr& j : batch) finish(j, fail(ErrorCode::failed, "[internal] {}", e.what()), {});
+  }
 }
 
-void Worker::draw(const std::vector<LivePtr>& batch, Engine& engine) {
-  int images = 0;
-  std::vector<std::pair<LivePtr, int>> owner;  // of picture i: the job and its own number there
-  for (const LivePtr& j : batch) {
-    for (int i = 0; i < j->images; ++i) owner.emplace_back(j, i);
-    images += j->images;
-  }
-  const GenerateRequest request = merged(batch, batch.size() > 1 ? images : config_.batch_size);
-  RunControl control;
-  control.cancelled = [&] {
-    return interrupted_ || std::all_of(batch.begin(), batch.end(), [](const LivePtr& j) { return j->out.load(); });
-  };
-  control.on_progress = [&](const ProgressEvent& e) { jobs_.progress(batch, e); };
-  control.on_image = [&](const GeneratedImage& g) {
-    const auto& [job, n] = owner[static_cast<size_t>(g.index)];
-    jobs_.image(job, n, g, job->record.spec.model);
-  };
-  if (config_.preview_every > 0) {
-    control.wants_preview = [&](int step) {
-      return step % config_.preview_every == 0 &&
-             std::any_of(batch.begin(), batch.end(), [](const LivePtr& j) { return j->preview_listeners > 0; });
-    };
-    control.on_preview = [&](int i, int step, const Image& image) {
-      const auto& [job, n] = owner[static_cast<size_t>(i)];
-      if (job->preview_listeners > 0 && !job->out) jobs_.preview(job, n, step, image);
-    };
-  }
-  monitor::EnergyMeter meter({.root = config_.sysfs_root, .nvml = {}}, energy_card());
-  const auto result = engine.generate(request, control);
-  const auto energy = meter.stop();
-  if (result) {
-    set_trouble("");
-    for (const LivePtr& j : batch) {
-      for (const std::string& n : result->notes) jobs_.note(j, n);
-      Json timing = timing_json(*result);
-      add_energy(timing, energy, images, j->images);
-      jobs_.finish(j, {}, timing);
-    }
-    return;
-  }
-  const Error& e = result.error();
-  if (e.code == ErrorCode::cancelled) {
-    if (interrupted_)
-      for (const LivePtr& j : batch) jobs_.put_back(j);
-    return;
-  }
-  if (e.code == ErrorCode::does_not_fit && batch.size() > 1) {  // less at a time
-    for (const LivePtr& j : batch) draw({j}, engine);
-    return;
-  }
-  if (e.code == ErrorCode::device_lost) set_trouble(e.message);
-  for (const LivePtr& j : batch) jobs_.finish(j, e, {});
+void Worker::enhance(const RunningPtr& job, Engine& engine) {
+  Enhancer::Run run;
+  run.cancelled = [&] { return interrupted_ || job->cancelled(); };
+  run.on_progress = [&](const ProgressEvent& e) { progress({job}, e); };
+  run.note = [&](const std::string& n) { post_out([job, n] { job->notes.push_back(n); }); };
+  job->revised = enhancer_.enhance(job->ticket(), engine, run);
 }
 
 }  // namespace danqing::server

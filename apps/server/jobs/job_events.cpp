@@ -1,10 +1,8 @@
-// What is told about jobs while they wait and run: to listeners, and the finished pictures to the disk. All on the
-// events thread, in order.
+// What the queue tells about jobs while they wait and run, and when they end: to listeners (on the events thread, in
+// order), and the finished pictures to the disk.
 #include <algorithm>
-#include <cmath>
 
 #include "base/try.h"
-#include "image/convert.h"
 #include "server/jobs/job_log.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/trace.h"
@@ -12,16 +10,8 @@
 namespace danqing::server {
 namespace {
 
-constexpr int kThumbnail = 320;
 constexpr size_t kOutboxFull = 256;  // events that wait; beyond it only those that count are made
 constexpr size_t kMaxUnsaved = 64u << 20;
-
-Result<std::string> thumbnail(const Image& image) {
-  const double scale = std::min(1.0, static_cast<double>(kThumbnail) / std::max(image.width, image.height));
-  DQ_TRY(const Image small, resize_image(image, std::max(1, static_cast<int>(std::lround(image.width * scale))),
-                                         std::max(1, static_cast<int>(std::lround(image.height * scale)))));
-  return encode_image(small, ImageFormat::webp, {}, {80});
-}
 
 }  // namespace
 
@@ -46,7 +36,7 @@ int Jobs::subscribe(const std::string& id, bool previews, Listener listener) {
     job = it->second;
     token = next_token_++;
   }
-  if (previews) ++job->preview_listeners;
+  if (previews && job->preview_listeners++ == 0) queue_.want_previews(id, true);
   events_.post([this, job, token, l = std::move(listener)] {
     Event e;
     {
@@ -73,7 +63,7 @@ void Jobs::unsubscribe(const std::string& id, int token, bool previews) {
     if (it == live_.end()) return;
     job = it->second;
   }
-  if (previews) --job->preview_listeners;
+  if (previews && --job->preview_listeners == 0) queue_.want_previews(id, false);
   events_.post([this, job, token] {
     const std::lock_guard lock(mutex_);
     job->listeners.erase(token);
@@ -84,11 +74,11 @@ void Jobs::tell_positions() {
   std::vector<std::pair<LivePtr, int>> waiting;
   {
     const std::lock_guard lock(mutex_);
+    if (std::none_of(live_.begin(), live_.end(), [](const auto& e) { return !e.second->listeners.empty(); })) return;
     int n = 0;
-    for (const QueueEntry& e : queue_.order()) {
+    for (const std::string& id : this->waiting()) {
       ++n;
-      if (const auto it = live_.find(e.id); it != live_.end() && !it->second->listeners.empty())
-        waiting.emplace_back(it->second, n);
+      if (const LivePtr& j = live_.at(id); !j->listeners.empty()) waiting.emplace_back(j, n);
     }
   }
   for (const auto& [job, n] : waiting) {
@@ -99,89 +89,161 @@ void Jobs::tell_positions() {
   }
 }
 
-void Jobs::progress(const std::vector<LivePtr>& batch, const ProgressEvent& p) {
-  const double now = now_seconds();
-  if (p.stage == Stage::denoise && p.seconds_per_step > 0) metrics_.step(p.seconds_per_step);
-  for (const LivePtr& job : batch) {
-    log_progress(job->record.trace_id, job->record.id, p, name(p.stage) != job->stage);
-    Event e;
-    {
-      const std::lock_guard lock(mutex_);
-      const std::string stage(name(p.stage));
-      const bool new_stage = stage != job->stage;
-      job->stage = stage;
-      job->step = p.step;
-      job->steps = p.steps;
-      if (batch.size() == 1) {
-        job->image = p.image;
-        job->images = std::max(job->images, p.images);
-      }
-      if (p.seconds_per_step > 0) job->seconds_per_step = p.seconds_per_step;
-      if (job->listeners.empty()) continue;
-      const bool counts = new_stage || p.step == p.steps;
-      if (!counts && (events_.waiting() > kOutboxFull || (p.stage != Stage::denoise && now - job->last_event < 0.1)))
-        continue;
-      job->last_event = now;
-      e.type = new_stage ? "stage" : "step";
-      e.data = progress_json(*job);
-    }
-    emit(job, std::move(e));
+bool Jobs::hear(const Update& u) {
+  LivePtr job = find(u.id);
+  if (!job && (u.kind == Update::Kind::running || u.kind == Update::Kind::ended)) {
+    if (u.kind == Update::Kind::ended && store_late(u.id)) return true;
+    job = revived(u);
   }
+  if (!job || job->task) return true;  // ended long ago, or never ours
+  switch (u.kind) {
+    case Update::Kind::running: started(job, u); break;
+    case Update::Kind::progress: progress(job, u); break;
+    case Update::Kind::preview: preview(job, u); break;
+    case Update::Kind::picture: picture(job, u); break;
+    case Update::Kind::given_back: given_back(job); break;
+    case Update::Kind::ended: return ended(job, u);
+  }
+  return true;
 }
 
-void Jobs::preview(const LivePtr& job, int n, int step, const Image& image) {
-  if (events_.waiting() > kOutboxFull) return;
+/// An end that the database did not take the last time.
+bool Jobs::store_late(const std::string& id) {
+  JobView view;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = unstored_.find(id);
+    if (it == unstored_.end()) return false;
+    view = it->second;
+  }
+  if (!store_.finish(view.record, view.pictures)) return false;
+  const std::lock_guard lock(mutex_);
+  unstored_.erase(id);
+  return true;
+}
+
+/// A dead job that an operator put back into the queue lives again here.
+LivePtr Jobs::revived(const Update& u) {
+  auto record = store_.find(u.id);
+  const bool was_dead = record && record->status == Status::failed && record->error_code == "interrupted";
+  if (!was_dead || (u.kind == Update::Kind::ended && u.outcome.code == "interrupted")) return nullptr;
+  auto job = std::make_shared<LiveJob>();
+  job->record = std::move(*record);
+  job->record.status = Status::queued;
+  job->record.error_code.clear(), job->record.error_message.clear();
+  job->images = job->record.spec.images();
+  job->sent = true;
+  (void)store_.requeue(job->record.id);
+  log_event(log::Level::info, "job was replayed", trace_fields(job->record, "job-replayed"));
+  const std::lock_guard lock(mutex_);
+  return live_.emplace(job->record.id, job).first->second;
+}
+
+void Jobs::started(const LivePtr& job, const Update& u) {
+  double waited = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (job->out) return;
+    job->record.status = Status::running;
+    job->record.started = now_seconds();
+    ++job->record.attempts;
+    waited = job->record.started - job->record.created;
+  }
+  if (u.together > 0) metrics_.batch(u.together);
+  metrics_.queue_wait(waited);
+  log_started(job->record.trace_id, job->record.id, waited);
+  if (auto r = store_.start(job->record.id, job->record.started); !r)
+    log_event(log::Level::error, r.error().message, trace_fields(job->record, "job-start-not-stored"));
+  if (job->preview_listeners > 0) queue_.want_previews(job->record.id, true);
+  Event e;
+  e.type = "running";
+  emit(job, std::move(e));
+  tell_positions();
+}
+
+void Jobs::given_back(const LivePtr& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (job->out) return;
+    job->record.status = Status::queued;
+    job->stage.clear(), job->step = 0;
+  }
+  (void)store_.requeue(job->record.id);
+  tell_positions();
+}
+
+void Jobs::progress(const LivePtr& job, const Update& u) {
+  const double now = now_seconds();
+  const bool denoise = u.stage == name(Stage::denoise);
+  if (denoise && u.seconds_per_step > 0) metrics_.step(u.seconds_per_step);
+  Event e;
+  {
+    const std::lock_guard lock(mutex_);
+    if (job->out) return;
+    job->record.status = Status::running;  // a server that was away missed the start
+    const bool new_stage = u.stage != job->stage;
+    job->stage = u.stage;
+    job->step = u.step;
+    job->steps = u.steps;
+    if (u.alone) {
+      job->image = u.image;
+      job->images = std::max(job->images, u.images);
+    }
+    if (u.seconds_per_step > 0) job->seconds_per_step = u.seconds_per_step;
+    if (job->listeners.empty()) return;
+    const bool counts = new_stage || u.step == u.steps;
+    if (!counts && (events_.waiting() > kOutboxFull || (!denoise && now - job->last_event < 0.1))) return;
+    job->last_event = now;
+    e.type = new_stage ? "stage" : "step";
+    e.data = progress_json(*job);
+  }
+  emit(job, std::move(e));
+}
+
+void Jobs::preview(const LivePtr& job, const Update& u) {
+  if (events_.waiting() > kOutboxFull || job->preview_listeners <= 0) return;
   Event e;
   e.type = "preview";
-  e.image = n;
-  e.data = {{"image", n}, {"step", step + 1}};
-  e.preview = std::make_shared<const Image>(image);
+  e.image = u.n;
+  e.data = {{"image", u.n}, {"step", u.step + 1}};
+  e.preview = u.preview;
   emit(job, std::move(e));
 }
 
-void Jobs::text(const LivePtr& job, const std::string& text) {
+void Jobs::picture(const LivePtr& job, const Update& u) {
+  if (job->out) return;
+  const Picture& p = u.picture;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::any_of(job->pictures.begin(), job->pictures.end(), [&](const Picture& k) { return k.n == p.n; })) return;
+  }
+  const auto written = store_.write_picture(job->record.id, p.n, u.bytes, u.thumbnail);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!written) {
+      job->notes.push_back("the picture cannot be stored and will be gone soon: " + written.error().message);
+      if (unsaved_bytes_ + u.bytes.size() > kMaxUnsaved) unsaved_.clear(), unsaved_bytes_ = 0;
+      unsaved_bytes_ += u.bytes.size();
+      unsaved_[{job->record.id, p.n}] = u.bytes;
+    }
+    job->pictures.push_back(p);
+  }
+  if (!written) log_event(log::Level::error, written.error().message, trace_fields(job->record, "picture-not-stored"));
   Event e;
-  e.type = "text";
-  e.data = {{"text", text}};
+  e.type = "image";
+  e.data = {{"image", p.n}};
   emit(job, std::move(e));
 }
 
-void Jobs::image(const LivePtr& job, int n, const GeneratedImage& g, const std::string& model) {
-  events_.post([this, job, n, g, model] {
-    if (job->out) return;
-    const OutputOptions& o = job->record.spec.output;
-    ImageMetadata metadata = g.metadata;
-    auto settings = parse_json(metadata["danqing"], "settings");
-    Json s = settings ? *settings : Json::object();
-    s["index"] = n;  // of the job, not of the run that it shared
-    s["model"] = model;
-    metadata["danqing"] = dump_json(s);
-    auto bytes = encode_image(g.image, o.format, metadata, {o.quality});
-    auto thumb = thumbnail(g.image);
-    if (!bytes || !thumb) {
-      const std::lock_guard lock(mutex_);
-      job->notes.push_back((!bytes ? bytes : thumb).error().message);
-      return;
-    }
-    Picture p{job->record.id, 0, n, g.seed, g.image.width, g.image.height, bytes->size(), now_seconds(), model, s};
-    const auto written = store_.write_picture(job->record.id, n, *bytes, *thumb);
-    {
-      const std::lock_guard lock(mutex_);
-      if (!written) {
-        job->notes.push_back("the picture cannot be stored and will be gone soon: " + written.error().message);
-        if (unsaved_bytes_ + bytes->size() > kMaxUnsaved) unsaved_.clear(), unsaved_bytes_ = 0;
-        unsaved_bytes_ += bytes->size();
-        unsaved_[{job->record.id, n}] = std::move(*bytes);
-      }
-      job->pictures.push_back(p);
-    }
-    if (!written)
-      log_event(log::Level::error, written.error().message, trace_fields(job->record, "picture-not-stored"));
-    Event e;
-    e.type = "image";
-    e.data = {{"image", n}};
-    emit(job, std::move(e));
-  });
+bool Jobs::ended(const LivePtr& job, const Update& u) {
+  const Outcome& o = u.outcome;
+  for (const std::string& n : o.notes) note(job, n);
+  {
+    const std::lock_guard lock(mutex_);
+    if (job->out) return true;
+    if (job->record.started == 0) job->record.started = now_seconds();
+  }
+  return close(job, o.status, o.code, o.message, o.timing);
 }
 
 }  // namespace danqing::server

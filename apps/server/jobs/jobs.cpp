@@ -4,56 +4,69 @@
 
 #include "base/text.h"
 #include "base/try.h"
-#include "doctor/explain.h"
 #include "server/jobs/job_log.h"
 #include "server/jobs/trace.h"
 
 namespace danqing::server {
 namespace {
 
-constexpr int kMaxAttempts = 5;  // a job that takes the server down with it must not do so for ever
 constexpr size_t kMaxUnstored = 1000;
-
-/// Jobs that may be drawn in one run: everything but prompts, seeds and what becomes of the pictures is equal.
-bool compatible(const JobSpec& a, const JobSpec& b) {
-  const GenerateRequest &x = a.request, &y = b.request;
-  return a.model == b.model && x.width == y.width && x.height == y.height &&
-         x.num_inference_steps == y.num_inference_steps && x.guidance_scale == y.guidance_scale && x.shift == y.shift &&
-         x.cfg_normalization == y.cfg_normalization && x.cfg_truncation == y.cfg_truncation && x.sampler == y.sampler &&
-         x.cuda_noise == y.cuda_noise && !x.one_stream && !y.one_stream && x.batch_size == 0 && y.batch_size == 0;
-}
 
 }  // namespace
 
-Jobs::Jobs(const Config& config, Store& store, Metrics& metrics) : config_(config), store_(store), metrics_(metrics) {}
+Jobs::Jobs(const Config& config, Store& store, Metrics& metrics, JobQueue& queue, Hooks hooks)
+    : config_(config), store_(store), metrics_(metrics), queue_(queue), hooks_(std::move(hooks)) {}
 
 void Jobs::recover(const std::function<void(LivePtr)>& prepare) {
+  std::vector<LivePtr> found;
   for (JobRecord& record : store_.unfinished()) {
     auto job = std::make_shared<LiveJob>();
     job->record = std::move(record);
     job->deadline = job->record.spec.deadline_seconds > 0 ? now_seconds() + job->record.spec.deadline_seconds : 0;
     job->images = job->record.spec.images();
-    const bool hopeless = job->record.status == Status::running && job->record.attempts >= kMaxAttempts;
-    const bool unreadable = job->record.spec.request.prompts.empty();
     job->record.status = Status::queued;
+    const bool unreadable = job->record.spec.request.prompts.empty();
     {
       const std::lock_guard lock(mutex_);
       live_[job->record.id] = job;
     }
-    if (unreadable || hopeless) {
-      close(job, Status::failed, "interrupted",
-            unreadable ? "[jobs] the stored job cannot be read"
-                       : "[jobs] the server ended five times while it drew this job",
-            {});
+    if (unreadable) {
+      close(job, Status::failed, "interrupted", "[jobs] the stored job cannot be read", {});
       continue;
     }
     (void)store_.requeue(job->record.id);
-    if (prepare) prepare(job);
+    found.push_back(job);
     log_event(log::Level::info, "job waits again after a restart", trace_fields(job->record, "job-recovered"));
-    const std::lock_guard lock(mutex_);
-    queue_.push({job->record.id, job->record.key, job->record.spec.priority, job->record.seq});
   }
-  wake_.notify_all();
+  if (auto r = queue_.listen([this](const Update& u) { return hear(u); }); !r)
+    log_event(log::Level::error, r.error().message, {{"event.action", "queue-not-heard"}});
+  for (const LivePtr& job : found) {
+    if (job->out) continue;
+    if (prepare) prepare(job);
+    enqueue(job);
+  }
+}
+
+// What cannot be submitted now (a queue that is away for a while) is tried again by tick(): the job is in the store.
+void Jobs::enqueue(const LivePtr& job) {
+  Ticket t;
+  {
+    const std::lock_guard lock(mutex_);
+    if (job->held || job->sent || job->out) return;
+    const JobRecord& r = job->record;
+    t.id = r.id, t.key = r.key, t.trace_id = r.trace_id;
+    t.seq = r.seq, t.created = r.created, t.deadline = job->deadline;
+    t.spec = r.spec;
+    t.revised = job->revised;
+    job->sent = true;
+  }
+  t.size_class = hooks_.size_class(t.spec);
+  const auto submitted = queue_.submit(t);
+  if (submitted) return;
+  log_event(log::Level::warning, submitted.error().message + "; the job waits here and is tried again",
+            trace_fields(job->record, "job-not-queued"));
+  const std::lock_guard lock(mutex_);
+  job->sent = false;
 }
 
 Api<Jobs::Submission> Jobs::submit(JobRecord record, const std::function<void(LivePtr)>& prepare) {
@@ -71,11 +84,13 @@ Api<Jobs::Submission> Jobs::submit(JobRecord record, const std::function<void(Li
   {
     const std::lock_guard lock(mutex_);
     if (draining_) return ApiError{503, "stopping", "[jobs] the server is stopping", "", 10};
-    const int wait = std::clamp(static_cast<int>(seconds_per_job_ * static_cast<double>(queue_.size()) / 4), 1, 60);
-    if (queue_.size() >= static_cast<size_t>(config_.queue_size))
-      return ApiError{429, "queue_full", fmt::format("[jobs] the queue is full ({} jobs wait)", queue_.size()), "",
-                      wait};
-    if (queue_.size_of(record.key) >= static_cast<size_t>(config_.queue_per_key))
+    size_t waiting = 0, of_key = 0;
+    for (const auto& [id, j] : live_)
+      if (j->record.status == Status::queued) ++waiting, of_key += j->record.key == record.key;
+    const int wait = std::clamp(static_cast<int>(seconds_per_job_ * static_cast<double>(waiting) / 4), 1, 60);
+    if (waiting >= static_cast<size_t>(config_.queue_size))
+      return ApiError{429, "queue_full", fmt::format("[jobs] the queue is full ({} jobs wait)", waiting), "", wait};
+    if (of_key >= static_cast<size_t>(config_.queue_per_key))
       return ApiError{429, "queue_full", fmt::format("[jobs] {} jobs of this key wait already", config_.queue_per_key),
                       "", wait};
   }
@@ -90,7 +105,6 @@ Api<Jobs::Submission> Jobs::submit(JobRecord record, const std::function<void(Li
   }
   if (job->record.spec.deadline_seconds > 0) job->deadline = job->record.created + job->record.spec.deadline_seconds;
   job->images = job->record.spec.images();
-  if (prepare) prepare(job);
   Json fields = trace_fields(job->record, "job-accepted");
   fields.update(gen_ai_fields(job->record.spec, config_.log_prompts));
   log_event(log::Level::info, "job accepted", fields);
@@ -98,26 +112,36 @@ Api<Jobs::Submission> Jobs::submit(JobRecord record, const std::function<void(Li
   {
     const std::lock_guard lock(mutex_);
     live_[job->record.id] = job;
-    queue_.push({job->record.id, job->record.key, job->record.spec.priority, job->record.seq});
   }
-  wake_.notify_all();
+  if (prepare) prepare(job);
+  enqueue(job);
   return s;
 }
 
 Api<LivePtr> Jobs::submit_task(const Caller& caller, const std::string& trace_id, std::function<void(LiveJob&)> task) {
-  const std::lock_guard lock(mutex_);
-  if (draining_) return ApiError{503, "stopping", "[jobs] the server is stopping", "", 10};
-  if (queue_.size() >= static_cast<size_t>(config_.queue_size))
-    return ApiError{429, "queue_full", "[jobs] the queue is full", "", 5};
+  if (!hooks_.run_task)
+    return ApiError{422, "no_engine",
+                    "[enhance] this server draws nothing itself: give it --enhancer-url or --also-work"};
   auto job = std::make_shared<LiveJob>();
-  job->record.id = new_job_id();
-  job->record.key = caller.name;
-  job->record.trace_id = trace_id;
-  job->record.created = now_seconds();
-  job->task = std::move(task);
-  live_[job->record.id] = job;
-  queue_.push({job->record.id, caller.name, 100, 0});  // short work: the key's next
-  wake_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    if (draining_) return ApiError{503, "stopping", "[jobs] the server is stopping", "", 10};
+    size_t tasks = 0;
+    for (const auto& [id, j] : live_) tasks += j->task != nullptr;
+    if (tasks >= static_cast<size_t>(config_.queue_size))
+      return ApiError{429, "queue_full", "[jobs] the queue is full", "", 5};
+    job->record.id = new_job_id();
+    job->record.key = caller.name;
+    job->record.trace_id = trace_id;
+    job->record.created = now_seconds();
+    job->task = std::move(task);
+    live_[job->record.id] = job;
+  }
+  hooks_.run_task([this, job] {
+    job->task(*job);
+    const std::lock_guard lock(mutex_);
+    live_.erase(job->record.id);
+  });
   return job;
 }
 
@@ -126,16 +150,33 @@ void Jobs::release(const LivePtr& job) {
     const std::lock_guard lock(mutex_);
     job->held = false;
   }
-  wake_.notify_all();
+  enqueue(job);
+}
+
+std::vector<std::string> Jobs::waiting() const {
+  std::vector<std::string> out = queue_.order();
+  std::erase_if(out, [&](const std::string& id) {
+    const auto it = live_.find(id);
+    return it == live_.end() || it->second->record.status != Status::queued;
+  });
+  std::vector<std::pair<int64_t, std::string>> here;  // the queue does not have them yet
+  for (const auto& [id, j] : live_)
+    if (!j->task && !j->sent && j->record.status == Status::queued) here.emplace_back(j->record.seq, id);
+  std::sort(here.begin(), here.end());
+  for (auto& [seq, id] : here) out.push_back(std::move(id));
+  return out;
 }
 
 int Jobs::position(const std::string& id) const {
-  int n = 0;
-  for (const QueueEntry& e : queue_.order()) {
-    ++n;
-    if (e.id == id) return n;
-  }
-  return 0;
+  const std::vector<std::string> all = waiting();
+  const auto it = std::find(all.begin(), all.end(), id);
+  return it == all.end() ? 1 : static_cast<int>(it - all.begin()) + 1;  // a worker has just taken it
+}
+
+LivePtr Jobs::find(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = live_.find(id);
+  return it == live_.end() ? nullptr : it->second;
 }
 
 double Jobs::eta(const LiveJob& j) const {
@@ -182,23 +223,17 @@ std::vector<JobView> Jobs::active(const Caller& caller) {
     if (!j->task && j->record.status == Status::running && may_see(caller, j->record))
       out.push_back({j->record, j->pictures, progress_json(*j), 0});
   int n = 0;
-  for (const QueueEntry& e : queue_.order()) {
+  for (const std::string& id : waiting()) {
     ++n;
-    const auto it = live_.find(e.id);
-    if (it != live_.end() && !it->second->task && may_see(caller, it->second->record))
-      out.push_back({it->second->record, {}, progress_json(*it->second), n});
+    const LivePtr& j = live_.at(id);
+    if (may_see(caller, j->record)) out.push_back({j->record, {}, progress_json(*j), n});
   }
   return out;
 }
 
 bool Jobs::cancel(const std::string& id, const std::string& code, const std::string& message) {
-  LivePtr job;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto it = live_.find(id);
-    if (it == live_.end()) return false;
-    job = it->second;
-  }
+  const LivePtr job = find(id);
+  if (!job) return false;
   if (job->task) {
     job->out = true;
     return true;
@@ -206,18 +241,35 @@ bool Jobs::cancel(const std::string& id, const std::string& code, const std::str
   const bool by_user = code == "cancelled";
   if (job->out) return false;
   close(job, by_user ? Status::cancelled : Status::failed, code, message, {});
+  Outcome how;
+  how.status = by_user ? Status::cancelled : Status::failed;
+  how.code = code, how.message = message;
+  tell_queue(job, how);
   return true;
 }
 
+void Jobs::tell_queue(const LivePtr& job, const Outcome& how) {
+  Ticket t;
+  t.id = job->record.id, t.key = job->record.key, t.trace_id = job->record.trace_id;
+  t.spec = job->record.spec;
+  t.size_class = hooks_.size_class(t.spec);
+  const auto told = queue_.cancel(t, how);
+  const std::lock_guard lock(mutex_);
+  if (told)
+    untold_.erase(t.id);
+  else
+    untold_[t.id] = {job, how};
+}
+
 // The one place where a job ends. Whoever comes second finds it ended.
-void Jobs::close(const LivePtr& job, Status status, const std::string& code, const std::string& message,
+bool Jobs::close(const LivePtr& job, Status status, const std::string& code, const std::string& message,
                  const Json& timing) {
-  if (job->out.exchange(true)) return;
+  if (job->out.exchange(true)) return false;
+  bool stored = true;
   JobRecord record;
   std::vector<Picture> pictures;
   {
     const std::lock_guard lock(mutex_);
-    queue_.remove(job->record.id);
     job->record.finished = now_seconds();
     job->record.error_code = code;
     job->record.error_message = message;
@@ -228,6 +280,7 @@ void Jobs::close(const LivePtr& job, Status status, const std::string& code, con
     pictures = job->pictures;
   }
   if (auto r = store_.finish(record, pictures); !r) {
+    stored = false;
     log_event(log::Level::error, r.error().message, trace_fields(record, "job-end-not-stored"));
     const std::lock_guard lock(mutex_);
     record.notes.push_back("the job's end cannot be stored: " + r.error().message);
@@ -254,6 +307,7 @@ void Jobs::close(const LivePtr& job, Status status, const std::string& code, con
   e.final = true;
   emit(job, std::move(e));
   tell_positions();
+  return stored;
 }
 
 void Jobs::log_end(const LiveJob& job) const {
@@ -275,87 +329,28 @@ Result<std::string> Jobs::picture_bytes(const std::string& job, int n) {
   return store_.read_picture(job, n);
 }
 
-std::vector<LivePtr> Jobs::take(int most) {
-  std::vector<LivePtr> batch;
-  {
-    std::unique_lock lock(mutex_);
-    QueueEntry entry;
-    const auto ready = [&](const QueueEntry& e) {
-      const auto it = live_.find(e.id);
-      return it != live_.end() && !it->second->held;
-    };
-    wake_.wait(lock, [&] { return stopped_ || (!draining_ && queue_.pop(ready, entry)); });
-    if (stopped_) return {};
-    batch.push_back(live_.at(entry.id));
-    if (!batch[0]->task) {
-      int pictures = batch[0]->images;
-      const auto joins = [&](const QueueEntry& e) {
-        if (!ready(e)) return false;
-        const LiveJob& j = *live_.at(e.id);
-        return !j.task && pictures + j.images <= most && compatible(batch[0]->record.spec, j.record.spec);
-      };
-      while (pictures < most && queue_.pop(joins, entry)) {
-        batch.push_back(live_.at(entry.id));
-        pictures += batch.back()->images;
-      }
-      metrics_.batch(pictures);
-    }
-    for (const LivePtr& j : batch) {
-      j->record.status = Status::running;
-      j->record.started = now_seconds();
-      ++j->record.attempts;
-    }
-  }
-  for (const LivePtr& j : batch) {
-    if (j->task) continue;
-    metrics_.queue_wait(j->record.started - j->record.created);
-    log_started(j->record.trace_id, j->record.id, j->record.started - j->record.created);
-    if (auto r = store_.start(j->record.id, j->record.started); !r)
-      log_event(log::Level::error, r.error().message, trace_fields(j->record, "job-start-not-stored"));
-    Event e;
-    e.type = "running";
-    emit(j, std::move(e));
-  }
-  tell_positions();
-  return batch;
-}
-
 void Jobs::note(const LivePtr& job, const std::string& note) {
   const std::lock_guard lock(mutex_);
   if (std::find(job->notes.begin(), job->notes.end(), note) == job->notes.end()) job->notes.push_back(note);
 }
 
-void Jobs::finish(const LivePtr& job, const std::optional<Error>& error, const Json& timing) {
-  events_.post([this, job, error, timing] {
-    if (!error) return close(job, Status::done, "", "", timing);
-    const char* code = error->code == ErrorCode::does_not_fit  ? "does_not_fit"
-                       : error->code == ErrorCode::device_lost ? "device_lost"
-                       : error->code == ErrorCode::usage       ? "invalid_value"
-                                                               : "failed";
-    const std::string cause = doctor::likely_cause(*error);
-    close(job, Status::failed, code, cause.empty() ? error->message : error->message + "; " + cause, timing);
-  });
-}
-
-void Jobs::task_finished(const LivePtr& job) {
-  const std::lock_guard lock(mutex_);
-  job->record.status = Status::done;
-  live_.erase(job->record.id);
-}
-
-void Jobs::put_back(const LivePtr& job) {
-  if (job->task || job->out) return;
-  (void)store_.requeue(job->record.id);
-}
-
 void Jobs::tick() {
   std::vector<std::string> late;
+  std::vector<LivePtr> unsent;
+  std::map<std::string, std::pair<LivePtr, Outcome>> untold;
   const double now = now_seconds();
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, j] : live_)
-      if (!j->task && j->deadline > 0 && now > j->deadline && !j->out) late.push_back(id);
+      if (!j->task && j->deadline > 0 && now > j->deadline && !j->out)
+        late.push_back(id);
+      else if (!j->task && !j->sent && !j->held && j->record.status == Status::queued)
+        unsent.push_back(j);
+    untold = untold_;
   }
+  if (!queue_.trouble().empty()) unsent.clear(), untold.clear();
+  for (const LivePtr& job : unsent) enqueue(job);
+  for (const auto& [id, what] : untold) tell_queue(what.first, what.second);
   for (const std::string& id : late) cancel(id, "deadline_exceeded", "[jobs] not done by its deadline");
 }
 
@@ -365,18 +360,15 @@ void Jobs::drain() {
 }
 
 void Jobs::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    draining_ = true;
-    stopped_ = true;
-  }
-  wake_.notify_all();
+  draining_ = true;
+  queue_.stop();
   events_.stop();
 }
 
 size_t Jobs::queued() const {
   const std::lock_guard lock(mutex_);
-  return queue_.size();
+  return static_cast<size_t>(std::count_if(live_.begin(), live_.end(),
+                                           [](const auto& e) { return e.second->record.status == Status::queued; }));
 }
 
 size_t Jobs::running() const {

@@ -1,17 +1,16 @@
-// The life of every job: accepted, waiting, running, told about, finished. Between the HTTP threads, the inference
-// thread (Worker) and the database. Thread-safe; nothing here computes.
+// The life of every job: accepted, waiting, running, told about, finished. Between the HTTP threads, the queue (behind
+// which somebody draws) and the database. Thread-safe; nothing here computes.
 #pragma once
-#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
 
 #include "server/api/error.h"
 #include "server/config/config.h"
-#include "server/jobs/queue.h"
 #include "server/jobs/store.h"
 #include "server/ops/metrics.h"
 #include "server/ops/task_thread.h"
+#include "server/queue/job_queue.h"
 
 namespace danqing::server {
 
@@ -34,7 +33,7 @@ struct JobView {
   int position = 0;  ///< queued: 1 = next
 };
 
-/// A job that is queued or running, shared with the inference thread.
+/// A job that is queued or running.
 struct LiveJob {
   JobRecord record;
   /// A task in place of a job: runs on the inference thread, is not stored (POST /v1/enhance).
@@ -42,6 +41,7 @@ struct LiveJob {
   std::atomic<bool> out{false};  ///< finished in the eyes of the user: cancelled, or past its deadline
   std::atomic<int> preview_listeners{0};
   bool held = false;                 ///< waits for the external enhancer
+  bool sent = false;                 ///< the queue has it
   std::vector<std::string> revised;  ///< what an enhancer made of the prompts; empty = as given
   std::vector<std::string> notes;
   double deadline = 0;
@@ -50,17 +50,22 @@ struct LiveJob {
   int step = 0, steps = 0, image = 0, images = 0;
   double seconds_per_step = 0, last_event = 0;
   std::map<int, Listener> listeners;
-  std::vector<Picture> pictures;  // events thread only, until final
+  std::vector<Picture> pictures;
 };
 using LivePtr = std::shared_ptr<LiveJob>;
 
 class Jobs {
  public:
-  Jobs(const Config& config, Store& store, Metrics& metrics);
+  struct Hooks {
+    /// The size class of a job (size_class_of with the model's defaults).
+    std::function<std::string(const JobSpec&)> size_class;
+    /// Runs a task on the inference thread; empty: this server has none.
+    std::function<void(std::function<void()>)> run_task;
+  };
+  Jobs(const Config& config, Store& store, Metrics& metrics, JobQueue& queue, Hooks hooks);
   ~Jobs() { stop(); }
 
-  /// Reads what an earlier process left: queued jobs wait again; jobs that were running run again, unless that ended
-  /// the server five times.
+  /// Takes up what an earlier process left, and listens to the queue.
   void recover(const std::function<void(LivePtr)>& prepare);
 
   struct Submission {
@@ -85,23 +90,11 @@ class Jobs {
   /// A picture whose file could not be written is kept in memory for a while.
   Result<std::string> picture_bytes(const std::string& job, int n);
 
-  // The inference thread.
-  /// Waits for work: one job, or several that can be drawn together (at most `most` pictures). Empty: stop.
-  std::vector<LivePtr> take(int most);
-  void progress(const std::vector<LivePtr>& batch, const ProgressEvent& event);
-  void preview(const LivePtr& job, int n, int step, const Image& image);
-  void text(const LivePtr& job, const std::string& text);
   void note(const LivePtr& job, const std::string& note);  ///< once each
-  void image(const LivePtr& job, int n, const GeneratedImage& image, const std::string& model);
-  /// error: none = done.
-  void finish(const LivePtr& job, const std::optional<Error>& error, const Json& timing);
-  void task_finished(const LivePtr& job);
-  /// Back to the queue (the server stops).
-  void put_back(const LivePtr& job);
 
-  /// Once a second: deadlines.
+  /// Once a second: deadlines, and what the queue could not be told.
   void tick();
-  void drain();  ///< no new jobs, none is taken any more
+  void drain();  ///< no new jobs
   void stop();
   bool draining() const { return draining_; }
   size_t queued() const;
@@ -113,11 +106,27 @@ class Jobs {
   TaskThreads& events() { return events_; }
 
  private:
+  void enqueue(const LivePtr& job);
+  void tell_queue(const LivePtr& job, const Outcome& how);
+  LivePtr find(const std::string& id) const;
+  /// Ids of live jobs that wait, the next one first. mutex_ is held.
+  std::vector<std::string> waiting() const;
+  int position(const std::string& id) const;
+  LivePtr revived(const Update& update);
+  bool hear(const Update& update);  ///< what the queue tells
+  void started(const LivePtr& job, const Update& update);
+  void progress(const LivePtr& job, const Update& update);
+  void preview(const LivePtr& job, const Update& update);
+  void picture(const LivePtr& job, const Update& update);
+  bool ended(const LivePtr& job, const Update& update);
+  void given_back(const LivePtr& job);
+  bool store_late(const std::string& id);
   void emit(const LivePtr& job, Event event);
   Json progress_json(const LiveJob& job) const;
-  int position(const std::string& id) const;
+  void wish_previews(const LivePtr& job);
   void tell_positions();
-  void close(const LivePtr& job, Status status, const std::string& code, const std::string& message,
+  /// False: it had ended, or its end could not be stored.
+  bool close(const LivePtr& job, Status status, const std::string& code, const std::string& message,
              const Json& timing);
   void log_end(const LiveJob& job) const;
   double eta(const LiveJob& job) const;
@@ -125,17 +134,17 @@ class Jobs {
   const Config& config_;
   Store& store_;
   Metrics& metrics_;
+  JobQueue& queue_;
+  const Hooks hooks_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  FairQueue queue_;
   std::map<std::string, LivePtr> live_;
   std::map<std::pair<std::string, int>, std::string> unsaved_;
   size_t unsaved_bytes_ = 0;
-  std::map<std::string, JobView> unstored_;  ///< jobs whose end the database did not take
+  std::map<std::string, JobView> unstored_;                    ///< jobs whose end the database did not take
+  std::map<std::string, std::pair<LivePtr, Outcome>> untold_;  ///< cancelled, and the queue does not know yet
   int next_token_ = 1;
   double seconds_per_job_ = 0;
   std::atomic<bool> draining_{false};
-  bool stopped_ = false;
   TaskThreads events_{1};
 };
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "server/auth/crypto.h"
+#include "server/queue/sqlite_queue.h"
 
 namespace danqing::server {
 namespace {
@@ -82,6 +83,8 @@ Store::~Store() {
 Result<void> Store::open_database(const std::string& path) {
   DQ_TRY(db_, Database::open(path));
   DQ_CHECK(db_->exec(kSchema));
+  DQ_CHECK(db_->exec(kQueueSchema));
+  path_ = path;
   Statement check(db_->get(), "PRAGMA quick_check(1)");
   if (!check.step()) return check.error();
   if (check.text(0) != "ok") return fail(ErrorCode::failed, "[database] damaged: {}", check.text(0));
@@ -175,6 +178,9 @@ Result<void> Store::finish(const JobRecord& j, std::vector<Picture>& pictures) {
       DQ_CHECK(s.run());
       p.id = sqlite3_last_insert_rowid(db_->get());
     }
+    DQ_CHECK(Statement(db_->get(), "DELETE FROM queue WHERE id = ? AND state <> 'dead'")
+                 .bind(1, std::string_view(j.id))
+                 .run());
     return Statement(db_->get(),
                      "UPDATE jobs SET status = ?, finished = ?, notes = ?, error_code = ?, error_message = ?, "
                      "timing = ? WHERE id = ?")

@@ -24,11 +24,12 @@ class Store {
   static std::unique_ptr<Store> open(const std::filesystem::path& directory);
   ~Store();
   const std::string& problem() const { return problem_; }
+  const std::string& path() const { return path_; }      ///< of the database; ":memory:" if none can be used
   const std::string& secret() const { return secret_; }  ///< signs picture addresses
 
   Result<void> insert(JobRecord& job);  ///< assigns seq
   Result<void> start(const std::string& id, double when);
-  /// One transaction: the job's end and its pictures (whose files exist).
+  /// One transaction: the job's end, its pictures (whose files exist), its row in the queue.
   Result<void> finish(const JobRecord& job, std::vector<Picture>& pictures);
   /// Back to the queue, after a crash or a drain.
   Result<void> requeue(const std::string& id);
@@ -61,7 +62,7 @@ class Store {
 
   std::unique_ptr<Database> db_;
   std::filesystem::path images_;
-  std::string problem_, secret_;
+  std::string path_, problem_, secret_;
   bool temporary_ = false;
   std::mutex mutex_;
 };
