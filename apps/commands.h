@@ -17,6 +17,8 @@ void add_inspect(CLI::App& app, Command& command);
 void add_verify(CLI::App& app, Command& command);
 void add_bench(CLI::App& app, Command& command);
 void add_serve(CLI::App& app, Command& command);
+void add_worker(CLI::App& app, Command& command);
+void add_queue(CLI::App& app, Command& command);
 void add_convert(CLI::App& app, Command& command);
 void add_monitor(CLI::App& app, Command& command);
 void add_doctor(CLI::App& app, Command& command);

@@ -8,6 +8,7 @@
 #include "common/streams.h"
 #include "common/version_text.h"
 #include "doctor/explain.h"
+#include "server/queue/open_queue.h"
 
 namespace {
 
@@ -71,6 +72,7 @@ constexpr const char* kFooter =
     "  danqing inspect ERNIE-Image                         what a model directory or file holds\n"
     "  danqing pull baidu/ERNIE-Image-Turbo                fetch a model; danqing models list shows what is there\n"
     "  danqing serve                                       a web page and HTTP APIs at http://127.0.0.1:7860\n"
+    "  danqing worker --queue nats://queue:4222            draws for servers that were given the same --queue\n"
     "  danqing monitor                                     temperature, load, memory and power of the cards\n"
     "  danqing doctor                                      drivers, rights, devices; what an error message means\n"
     "Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 bad model or input file, 4 does not fit into memory,\n"
@@ -97,6 +99,8 @@ int main(int argc, char** argv) {
     add_verify(app, command);
     add_bench(app, command);
     add_serve(app, command);
+    add_worker(app, command);
+    add_queue(app, command);
     add_convert(app, command);
     add_monitor(app, command);
     add_doctor(app, command);
@@ -114,7 +118,8 @@ int main(int argc, char** argv) {
     if (const auto empty = empty_value(app)) return report(*empty);
     if (verbose) danqing::log::set_level(danqing::log::Level::debug);
     if (show_version) {
-      std::fputs(version_text().c_str(), stdout);
+      std::fputs((version_text() + "queue: sqlite, NATS client: " + danqing::server::nats_text() + "\n").c_str(),
+                 stdout);
       return finish(0);
     }
     if (!command) {
