@@ -113,10 +113,10 @@ Result<void> NatsQueue::ensure_lane(const std::string& model, const std::string&
   return {};
 }
 
+/// Asks for the lane before making it: a thousand workers that start together must not each make every stream.
 Result<natsSubscription*> NatsQueue::lane_subscription(const Want::Lane& lane) {
   const std::string name = token(lane.model) + "_" + token(lane.size_class);
   if (const auto it = lanes_.find(name); it != lanes_.end()) return it->second.get();
-  DQ_CHECK(ensure_lane(lane.model, lane.size_class));
   const std::string filter = at_.lane(lane.model, lane.size_class) + ".>", stream = at_.stream("JOBS");
   jsSubOptions o;
   jsSubOptions_Init(&o);
@@ -124,7 +124,14 @@ Result<natsSubscription*> NatsQueue::lane_subscription(const Want::Lane& lane) {
   o.Consumer = name.c_str();
   natsSubscription* sub = nullptr;
   jsErrCode code{};
-  const natsStatus s = js_PullSubscribe(&sub, client_->js(), filter.c_str(), name.c_str(), nullptr, &o, &code);
+  const auto bind = [&] {
+    return js_PullSubscribe(&sub, client_->js(), filter.c_str(), name.c_str(), nullptr, &o, &code);
+  };
+  natsStatus s = bind();
+  if (s == NATS_NOT_FOUND || code == JSStreamNotFoundErr || code == JSConsumerNotFoundErr) {
+    DQ_CHECK(ensure_lane(lane.model, lane.size_class));
+    s = bind();
+  }
   if (s != NATS_OK) return client_->error("jobs cannot be pulled", s, code);
   lanes_[name].reset(sub);
   return sub;
