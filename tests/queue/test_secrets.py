@@ -71,6 +71,7 @@ class Secrets(QueueTest):
                 ("PEM", 3, ["--queue", url, "--queue-tls-ca", bad]),
                 ("empty", 3, ["--queue", url, "--queue-token-file", empty]),
                 ("/none", 3, ["--queue", url, "--queue-creds", "/none"]),
+                ("s, m, l or xl", 2, ["--queue", url, "--size-classes", "huge"]),
                 ("prefix", 2, ["--queue", url, "--queue-prefix", "a.b"])):
             r = command("worker", *words)
             self.assertEqual(r.returncode, code, (words, r.stderr))

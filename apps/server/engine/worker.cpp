@@ -154,8 +154,12 @@ std::vector<Lease> Worker::take() {
   want.most = config_.batch_size ? config_.batch_size : cpu ? 1 : 4;
   want.together = compatible;
   auto leases = queue_.take(want, kWait);
-  if (leases) return std::move(*leases);
-  log_event(log::Level::warning, leases.error().message, {{"event.action", "queue-not-reached"}});
+  if (leases) {
+    said_away_ = false;
+    return std::move(*leases);
+  }
+  if (!said_away_) log_event(log::Level::warning, leases.error().message, {{"event.action", "queue-not-reached"}});
+  said_away_ = true;
   for (int i = 0; i < 10 && !draining_; ++i) std::this_thread::sleep_for(100ms);
   return {};
 }

@@ -69,6 +69,7 @@ class Worker {
   std::atomic<bool> interrupted_{false}, ready_{false}, busy_{false}, draining_{false}, lost_{false}, telling_{false};
   std::atomic<bool> joined_{false};
   std::atomic<int> untold_{0};
+  bool said_away_ = false;  ///< the queue is away, and the log says so
   mutable std::mutex mutex_;
   std::string trouble_;
   std::deque<std::function<void()>> tasks_;

@@ -65,6 +65,11 @@ Result<NatsOptions> nats_options(const Config& c, const std::string& origin) {
   if (!good)
     return usage_error("[queue] --queue-prefix expected up to 32 of a-z 0-9 - _, got '{}'",
                        one_line(c.queue_prefix, 60));
+  for (const std::string& word : c.size_classes) {
+    const auto& known = size_classes();
+    if (std::none_of(known.begin(), known.end(), [&](const SizeClass& k) { return word == k.name; }))
+      return usage_error("[queue] --size-classes expected s, m, l or xl, got '{}'", one_line(word, 60));
+  }
   o.origin = origin;
   o.name = worker_name(c);
   o.creds = c.queue_creds;
