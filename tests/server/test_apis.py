@@ -39,7 +39,7 @@ class OpenAi(ServerTest):
             if param:
                 self.assertEqual(error["param"], param)
         self.assertEqual(self.generate(model="gpt-image-1").status, 404)
-        r = self.server.post("/v1/images/edits", {})
+        r = self.server.post("/v1/images/variations", {})
         self.assertIn("not available for this model", r.json()["error"]["message"])
 
     def test_streams_partial_images(self):
@@ -117,7 +117,9 @@ class A1111(ServerTest):
         r = self.server.get(self.BASE + "nothing")
         self.assertEqual((r.status, set(r.json())), (404, {"error", "detail", "body", "errors"}))
         self.assertEqual(self.server.post(self.BASE + "txt2img", {"steps": "many"}).status, 422)
-        self.assertEqual(self.server.post(self.BASE + "img2img", {}).status, 404)
+        r = self.server.post(self.BASE + "img2img", {})
+        self.assertEqual(r.status, 422)
+        self.assertIn("init_images expected one picture", r.json()["detail"])
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ void answer(App& app, const ExchangePtr& e, const Json& asked, bool send_images,
                   {"sd_model_hash", ""},
                   {"seed_resize_from_w", -1},
                   {"seed_resize_from_h", -1},
-                  {"denoising_strength", 0},
+                  {"denoising_strength", v.record.spec.init_image.empty() ? 0.0 : r.strength},
                   {"extra_generation_params", Json::object()},
                   {"index_of_first_image", 0},
                   {"infotexts", texts},
@@ -127,12 +127,24 @@ void answer(App& app, const ExchangePtr& e, const Json& asked, bool send_images,
   e->respond(json_response({{"images", images}, {"parameters", asked}, {"info", dump_json(info)}}));
 }
 
-void txt2img(App& app, const ExchangePtr& e) {
+/// img2img's picture to start from.
+void take_image(Fields& f, JobSpec& s) {
+  const Json* images = f.any("init_images");
+  if (!images || !images->is_array() || images->size() != 1 || !(*images)[0].is_string() ||
+      !base64_decode((*images)[0].get<std::string>(), s.init_image) || s.init_image.empty())
+    return f.refuse({422, "invalid_value", "[img2img] init_images expected one picture in base64", "init_images"});
+  if (f.any("mask")) f.refuse({422, "not_available", "[img2img] masks are not available for this model", "mask"});
+  s.request.strength = f.number("denoising_strength", 0, 1).value_or(0.75);
+  if (s.request.strength == 0) f.wrong("denoising_strength", "a number above 0, up to 1");
+}
+
+void draw(App& app, const ExchangePtr& e, bool from_image) {
   auto fields = Fields::parse(e->request);
   if (!fields) return e->respond(sd_error_response(fields.error()));
   Fields& f = *fields;
   JobSpec s;
   GenerateRequest& r = s.request;
+  if (from_image) take_image(f, s);
   r.prompts = {f.text("prompt").value_or("")};
   if (const auto v = f.text("negative_prompt")) r.negative_prompts = {*v};
   s.model = chosen_model(app, e->request.caller);
@@ -164,8 +176,11 @@ void txt2img(App& app, const ExchangePtr& e) {
   if (!record) return e->respond(sd_error_response(record.error()));
   auto submitted = app.jobs->submit(std::move(*record), [&](const LivePtr& j) { app.enhancer->prepare(j); });
   if (!submitted) return e->respond(sd_error_response(submitted.error()));
-  wait_for_job(app, e, submitted->record.id,
-               [&app, e, asked = f.json(), send_images](const JobView& v) { answer(app, e, asked, send_images, v); });
+  Json asked = f.json();
+  asked.erase("init_images");  // as A1111 answers, without the pictures that were sent
+  wait_for_job(app, e, submitted->record.id, [&app, e, asked = std::move(asked), send_images](const JobView& v) {
+    answer(app, e, asked, send_images, v);
+  });
 }
 
 /// The caller's job that runs now, or waits first.
@@ -251,7 +266,8 @@ void add_a1111(App& app) {
   };
   route("GET", "options", get_options);
   route("POST", "options", set_options);
-  route("POST", "txt2img", txt2img);
+  route("POST", "txt2img", [](App& a, const ExchangePtr& e) { draw(a, e, false); });
+  route("POST", "img2img", [](App& a, const ExchangePtr& e) { draw(a, e, true); });
   route("GET", "progress", progress);
   route("POST", "interrupt", interrupt);
   route("POST", "skip", interrupt);
@@ -282,10 +298,6 @@ void add_a1111(App& app) {
                                                     : Json::array());
   route("POST", "refresh-checkpoints", [](App&, const ExchangePtr& e) {
     e->respond({200, "application/json", "null", {}});
-  });
-  route("POST", "img2img", [](App&, const ExchangePtr& e) {
-    e->respond(
-        sd_error_response({404, "not_available", "[img2img] pictures as input are not available for this model"}));
   });
 }
 

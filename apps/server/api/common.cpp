@@ -39,6 +39,17 @@ Api<JobRecord> admit(App& app, const Request& request, JobSpec spec) {
             413, "prompt_too_long",
             fmt::format("[limits] expected prompts of at most {} bytes, got {}", c.max_prompt_bytes, p.size()),
             "prompt"};
+  // Decoded for the checks only: a job that waits keeps the file.
+  auto checked = with_init_image(spec, r);
+  if (!checked) {
+    const bool large = checked.error().code == ErrorCode::does_not_fit;
+    return ApiError{large ? 413 : 422, large ? "too_large" : "not_a_picture", checked.error().message, "init_image"};
+  }
+  if (checked->init_image.width > 0) {
+    const auto own = [&](int side) { return std::max(1, side / info.size_multiple) * info.size_multiple; };
+    if (!r.width) r.width = checked->width = own(checked->init_image.width);
+    if (!r.height) r.height = checked->height = own(checked->init_image.height);
+  }
   const int width = r.width ? r.width : info.defaults.width, height = r.height ? r.height : info.defaults.height;
   if (std::max(width, height) > c.max_side ||
       static_cast<uint64_t>(width) * static_cast<uint64_t>(height) > app.max_pixels)
@@ -60,11 +71,10 @@ Api<JobRecord> admit(App& app, const Request& request, JobSpec spec) {
   else if (spec.external_enhancer)
     return ApiError{422, "no_external_enhancer", "[enhance] this server has no external enhancer (--enhancer-url)",
                     "enhancer"};
-  GenerateRequest checked = r;
-  if (spec.external_enhancer) checked.enhancer = EnhancerMode::off;
-  if (auto ok = engine->check(checked); !ok) return to_api(ok.error());
+  if (spec.external_enhancer) checked->enhancer = EnhancerMode::off;
+  if (auto ok = engine->check(*checked); !ok) return to_api(ok.error());
   // What can never fit is refused now, not after its turn has come. Of other machines' cards nothing is known here.
-  if (auto plan = c.queue.empty() ? engine->plan(checked) : Result<MemoryPlan>(MemoryPlan()); !plan)
+  if (auto plan = c.queue.empty() ? engine->plan(*checked) : Result<MemoryPlan>(MemoryPlan()); !plan)
     return to_api(plan.error());
   // Seeds are drawn now, so that a run after a crash draws the same pictures. 32 bits: every client can hold them.
   if (r.seeds.empty()) r.seeds.push_back(std::random_device{}());
@@ -117,7 +127,7 @@ Json job_json(App& app, const JobView& v) {
          {"created", r.created},
          {"started", r.started > 0 ? Json(r.started) : Json()},
          {"finished", r.finished > 0 ? Json(r.finished) : Json()},
-         {"request", to_json(r.spec)},
+         {"request", to_view(r.spec)},
          {"notes", r.notes},
          {"trace_id", r.trace_id}};
   j["progress"] = v.progress;

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "base/try.h"
+#include "server/http/multipart.h"
 
 namespace danqing::server {
 
@@ -21,6 +22,32 @@ Api<Fields> Fields::parse(const Request& r) {
   if (!json) return ApiError{400, "invalid_json", json.error().message};
   if (!json->is_object()) return ApiError{400, "invalid_json", "[json] expected an object"};
   return Fields(std::move(*json));
+}
+
+Api<Fields> Fields::parse_form(const Request& r, std::initializer_list<const char*> plain) {
+  const auto parts = server::parse_form(r.body, form_boundary(r.header("content-type")));
+  if (!parts) return ApiError{400, "invalid_form", "[http] the body is no multipart/form-data"};
+  Json json = Json::object();
+  for (const FormPart& p : *parts) {
+    if (!p.is_file && valid_utf8_prefix(p.data) != p.data.size())
+      return ApiError{400, "invalid_form", "[http] the body is not UTF-8"};
+    std::string name = p.name;
+    if (valid_utf8_prefix(name) != name.size()) return ApiError{400, "invalid_form", "[http] the body is not UTF-8"};
+    const bool list = name.ends_with("[]");
+    if (list) name.resize(name.size() - 2);
+    Json value = p.is_file ? Json(base64(p.data)) : Json(std::string(p.data));
+    const bool text = std::any_of(plain.begin(), plain.end(), [&](const char* k) { return name == k; });
+    if (!p.is_file && !text)
+      if (const Json word = Json::parse(p.data, nullptr, false); word.is_number() || word.is_boolean()) value = word;
+    if (list || json.contains(name)) {
+      if (!json.contains(name)) json[name] = Json::array();
+      if (!json[name].is_array()) json[name] = Json::array({json[name]});
+      json[name].push_back(std::move(value));
+    } else {
+      json[name] = std::move(value);
+    }
+  }
+  return Fields(std::move(json));
 }
 
 const Json* Fields::any(const char* key) {

@@ -14,6 +14,9 @@ class Fields {
  public:
   /// The body must be a JSON object; an empty body counts as one.
   static Api<Fields> parse(const Request& request);
+  /// The same from multipart/form-data: files in base64, several of one name ("image[]") as a list under it without the
+  /// brackets; words of `plain` stay text, others that are JSON numbers, true or false become that.
+  static Api<Fields> parse_form(const Request& request, std::initializer_list<const char*> plain);
   explicit Fields(Json object, std::string prefix = "") : json_(std::move(object)), prefix_(std::move(prefix)) {}
 
   std::optional<std::string> text(const char* key);

@@ -36,6 +36,15 @@ void read_common(Fields& f, JobSpec& s) {
     if (const auto use = inner.choice("use", {"model", "external"})) s.external_enhancer = *use == "external";
     if (inner.error()) f.refuse(*inner.error());
   }
+  if (const auto v = f.text("init_image")) {
+    if (!base64_decode(*v, s.init_image) || s.init_image.empty())
+      f.refuse({422, "invalid_value", "[request] init_image expected a picture in base64", "init_image"});
+  }
+  if (const auto v = f.number("strength", 0, 1)) {
+    r.strength = *v;
+    if (*v == 0) f.wrong("strength", "a number above 0, up to 1");
+    if (s.init_image.empty()) f.refuse({422, "invalid_value", "[request] strength needs an init_image", "strength"});
+  }
   if (const auto v = f.integer("priority", -10, 10)) s.priority = static_cast<int>(*v);
   if (const auto v = f.number("deadline_seconds", 0.1, 1e6)) s.deadline_seconds = *v;
 }

@@ -8,9 +8,12 @@
 #include "image/convert.h"
 #include "server/api/app.h"
 #include "server/api/job_request.h"
+#include "server/http/multipart.h"
 
 namespace danqing::server {
 namespace {
+
+constexpr double kCloseStrength = 0.4, kFarStrength = 0.75;  // of input_fidelity high and low
 
 struct Wanted {
   JobSpec spec;
@@ -186,10 +189,8 @@ void stream_job(App& app, const ExchangePtr& e, const Wanted& w, const JobRecord
   e->on_closed([&app, id] { app.pool->post([&app, id] { app.jobs->cancel(id); }); });
 }
 
-void generations(App& app, const ExchangePtr& e) {
-  auto fields = Fields::parse(e->request);
-  if (!fields) return e->respond(error_response(fields.error()));
-  auto wanted = parse(*fields);
+void draw(App& app, const ExchangePtr& e, Fields& fields) {
+  auto wanted = parse(fields);
   if (!wanted) return e->respond(error_response(wanted.error()));
   auto record = admit(app, e->request, wanted->spec);
   if (!record) {
@@ -203,6 +204,40 @@ void generations(App& app, const ExchangePtr& e) {
   if (!submitted) return e->respond(error_response(submitted.error()));
   if (wanted->stream) return stream_job(app, e, *wanted, submitted->record, steps);
   wait_for_job(app, e, submitted->record.id, [&app, e, w = *wanted](const JobView& v) { answer(app, e, w, v); });
+}
+
+/// `image` of an edit, one picture; what its other fields mean here.
+void take_image(Fields& f) {
+  const Json* image = f.any("image");
+  if (image && image->is_array() && image->size() == 1) image = &(*image)[0];
+  if (image && image->is_array())
+    return f.refuse({400, "not_available", "[images] expected one picture to start from, got several", "image"});
+  if (!image || !image->is_string()) return f.wrong("image", "a picture");
+  if (f.any("mask")) f.refuse({400, "not_available", "[images] masks are not available for this model", "mask"});
+  Json json = f.json();
+  json["init_image"] = *image;
+  json.erase("image");
+  // OpenAI's word for how close to stay; `strength` says it exactly.
+  const auto fidelity = f.choice("input_fidelity", {"low", "high"});
+  if (fidelity && !json.contains("strength")) json["strength"] = *fidelity == "high" ? kCloseStrength : kFarStrength;
+  json.erase("input_fidelity");
+  if (f.error()) return;
+  f = Fields(std::move(json));
+}
+
+void edits(App& app, const ExchangePtr& e) {
+  auto fields = form_boundary(e->request.header("content-type")).empty()
+                    ? Fields::parse(e->request)
+                    : Fields::parse_form(e->request, {"prompt", "negative_prompt", "model", "user", "size"});
+  if (!fields) return e->respond(error_response(fields.error()));
+  take_image(*fields);
+  draw(app, e, *fields);
+}
+
+void generations(App& app, const ExchangePtr& e) {
+  auto fields = Fields::parse(e->request);
+  if (!fields) return e->respond(error_response(fields.error()));
+  draw(app, e, *fields);
 }
 
 void models(App& app, const ExchangePtr& e) {
@@ -246,7 +281,9 @@ void models(App& app, const ExchangePtr& e) {
 }
 
 void not_available(App&, const ExchangePtr& e) {
-  e->respond(error_response({400, "not_available", "[images] editing pictures is not available for this model"}));
+  e->respond(
+      error_response({400, "not_available",
+                      "[images] variations are not available for this model; images/edits starts from a picture"}));
 }
 
 }  // namespace
@@ -256,7 +293,7 @@ void add_openai(App& app) {
     app.router.add({method, pattern, Access::key, [&app, f](const ExchangePtr& e) { f(app, e); }, false});
   };
   route("POST", "/v1/images/generations", generations);
-  route("POST", "/v1/images/edits", not_available);
+  route("POST", "/v1/images/edits", edits);
   route("POST", "/v1/images/variations", not_available);
   route("GET", "/v1/models", models);
   route("GET", "/v1/models/{id}", [](App& a, const ExchangePtr& e) {

@@ -69,7 +69,9 @@ void Worker::draw(const std::vector<RunningPtr>& batch, Engine& engine) {
     images += j->images;
     jobs.emplace_back(&j->ticket(), &j->revised);
   }
-  const GenerateRequest request = merged(jobs, batch.size() > 1 ? images : config_.batch_size);
+  // Jobs that start from a picture run alone.
+  const auto request =
+      with_init_image(batch[0]->ticket().spec, merged(jobs, batch.size() > 1 ? images : config_.batch_size));
   RunControl control;
   control.cancelled = [&] {
     return interrupted_ || std::all_of(batch.begin(), batch.end(), [](const RunningPtr& j) { return j->cancelled(); });
@@ -91,7 +93,7 @@ void Worker::draw(const std::vector<RunningPtr>& batch, Engine& engine) {
     };
   }
   monitor::EnergyMeter meter({.root = config_.sysfs_root, .nvml = {}}, energy_card());
-  const auto result = engine.generate(request, control);
+  const auto result = request ? engine.generate(*request, control) : Result<GenerateResult>(request.error());
   const auto energy = meter.stop();
   if (result) {
     set_trouble("");

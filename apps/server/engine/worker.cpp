@@ -18,10 +18,11 @@ constexpr double kWait = 1;  // seconds that one look into the queue may take
 /// Jobs that may be drawn in one run: everything but prompts, seeds and what becomes of the pictures is equal.
 bool compatible(const Ticket& first, const Ticket& other) {
   const GenerateRequest &x = first.spec.request, &y = other.spec.request;
-  return first.spec.model == other.spec.model && x.width == y.width && x.height == y.height &&
-         x.num_inference_steps == y.num_inference_steps && x.guidance_scale == y.guidance_scale && x.shift == y.shift &&
-         x.cfg_normalization == y.cfg_normalization && x.cfg_truncation == y.cfg_truncation && x.sampler == y.sampler &&
-         x.cuda_noise == y.cuda_noise && !x.one_stream && !y.one_stream && x.batch_size == 0 && y.batch_size == 0;
+  return first.spec.init_image.empty() && other.spec.init_image.empty() && first.spec.model == other.spec.model &&
+         x.width == y.width && x.height == y.height && x.num_inference_steps == y.num_inference_steps &&
+         x.guidance_scale == y.guidance_scale && x.shift == y.shift && x.cfg_normalization == y.cfg_normalization &&
+         x.cfg_truncation == y.cfg_truncation && x.sampler == y.sampler && x.cuda_noise == y.cuda_noise &&
+         !x.one_stream && !y.one_stream && x.batch_size == 0 && y.batch_size == 0;
 }
 
 }  // namespace

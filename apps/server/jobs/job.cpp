@@ -5,6 +5,7 @@
 
 #include "base/try.h"
 #include "server/auth/crypto.h"
+#include "server/http/http.h"
 
 namespace danqing::server {
 
@@ -71,7 +72,23 @@ Json to_json(const JobSpec& s) {
   if (r.cfg_truncation) j["cfg_truncation"] = *r.cfg_truncation;
   if (!r.revised_prompts.empty()) j["revised_prompts"] = r.revised_prompts;
   if (s.external_enhancer) j["external_enhancer"] = true;
+  if (!s.init_image.empty()) {
+    j["init_image"] = base64(s.init_image);
+    j["strength"] = r.strength;
+  }
   return j;
+}
+
+Json to_view(const JobSpec& s) {
+  Json j = to_json(s);
+  if (!s.init_image.empty()) j["init_image"] = {{"bytes", s.init_image.size()}};
+  return j;
+}
+
+Result<GenerateRequest> with_init_image(const JobSpec& spec, GenerateRequest request) {
+  if (spec.init_image.empty()) return request;
+  DQ_TRY(request.init_image, decode_image(spec.init_image));
+  return request;
 }
 
 // Our own JSON, but from a file: a damaged one must not throw past here.
@@ -112,6 +129,11 @@ Result<JobSpec> spec_from_json(const Json& j) {
     if (j.contains("cfg_truncation")) r.cfg_truncation = j["cfg_truncation"].get<float>();
     if (j.contains("revised_prompts")) r.revised_prompts = j["revised_prompts"].get<std::vector<std::string>>();
     s.external_enhancer = j.value("external_enhancer", false);
+    if (j.contains("init_image")) {
+      if (!base64_decode(j["init_image"].get<std::string>(), s.init_image))
+        return bad_input("[jobs] a stored job cannot be read: its picture is damaged");
+      r.strength = j.at("strength").get<double>();
+    }
     return s;
   } catch (const std::exception& e) {
     return bad_input("[jobs] a stored job cannot be read: {}", e.what());

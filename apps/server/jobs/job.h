@@ -32,9 +32,15 @@ struct JobSpec {
   int priority = 0;
   double deadline_seconds = 0;
   bool external_enhancer = false;
+  std::string init_image;  ///< the file of a picture to start from; empty = none. `request` holds none until it runs
   int images() const { return static_cast<int>(request.prompts.size()) * request.images_per_prompt; }
 };
+/// The request as the engine takes it, the given picture decoded. Errors: bad_input, does_not_fit.
+Result<GenerateRequest> with_init_image(const JobSpec& spec, GenerateRequest request);
+/// As it is kept: with the given picture in base64.
 Json to_json(const JobSpec& spec);
+/// As a client reads it: of a given picture only its size.
+Json to_view(const JobSpec& spec);
 Result<JobSpec> spec_from_json(const Json& json);
 
 /// One finished picture as the database knows it.

@@ -181,6 +181,11 @@ Result<void> Store::finish(const JobRecord& j, std::vector<Picture>& pictures) {
     DQ_CHECK(Statement(db_->get(), "DELETE FROM queue WHERE id = ? AND state <> 'dead'")
                  .bind(1, std::string_view(j.id))
                  .run());
+    // A picture to start from is worth megabytes; once the job is done nobody needs it again.
+    if (j.status == Status::done && !j.spec.init_image.empty())
+      DQ_CHECK(Statement(db_->get(), "UPDATE jobs SET spec = json_remove(spec, '$.init_image') WHERE id = ?")
+                   .bind(1, std::string_view(j.id))
+                   .run());
     return Statement(db_->get(),
                      "UPDATE jobs SET status = ?, finished = ?, notes = ?, error_code = ?, error_message = ?, "
                      "timing = ? WHERE id = ?")
