@@ -79,7 +79,7 @@ void answer(App& app, const ExchangePtr& e, const Json& asked, bool send_images,
   Json images = Json::array(), texts = Json::array(), seeds = Json::array(), prompts = Json::array(),
        negatives = Json::array();
   int width = r.width, height = r.height, steps = r.num_inference_steps.value_or(0);
-  double guidance = r.guidance_scale.value_or(0);
+  double guidance = r.guidance_scale.value_or(0), strength = 0;
   const std::string negative = r.negative_prompts.empty() ? "" : r.negative_prompts[0];
   for (const Picture& p : v.pictures) {
     const auto bytes = app.jobs->picture_bytes(p.job, p.n);
@@ -92,6 +92,7 @@ void answer(App& app, const ExchangePtr& e, const Json& asked, bool send_images,
     width = p.width, height = p.height;
     steps = p.settings.value("num_inference_steps", steps);
     guidance = p.settings.value("guidance_scale", guidance);
+    strength = p.settings.value("strength", strength);  // the job has let go of its picture by now
   }
   const char* sampler = r.sampler == "heun" ? "Heun" : "Euler";
   const Json info{{"prompt", r.prompts[0]},
@@ -115,7 +116,7 @@ void answer(App& app, const ExchangePtr& e, const Json& asked, bool send_images,
                   {"sd_model_hash", ""},
                   {"seed_resize_from_w", -1},
                   {"seed_resize_from_h", -1},
-                  {"denoising_strength", v.record.spec.init_image.empty() ? 0.0 : r.strength},
+                  {"denoising_strength", strength},
                   {"extra_generation_params", Json::object()},
                   {"index_of_first_image", 0},
                   {"infotexts", texts},
