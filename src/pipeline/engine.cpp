@@ -41,6 +41,7 @@ Choice choose_device(const EngineOptions& options) {
   Choice c{options.device};
   if (!options.tune || c.device == "cpu") return c;
   tune::Options o;
+  o.software = false;
   o.say = [](const std::string& text) { log::warn("{}", text); };
   std::vector<tune::Tuning> tunings;
   if (c.device == "auto") {

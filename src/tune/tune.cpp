@@ -23,6 +23,13 @@ constexpr double kConvolutions = 30;  // of a decode, most of them at larger siz
 constexpr double kWorthIt = 0.95;     // the card's own attention must save a twentieth
 constexpr size_t kMostCache = 1 << 20;
 
+/// A driver that computes on the processor: slow, and never worth a choice; its trial is a small one.
+bool is_software(const DeviceInfo& info) {
+  return info.description.find("llvmpipe") != std::string::npos ||
+         info.description.find("SwiftShader") != std::string::npos;
+}
+constexpr double kSoftwareScale = 0.04;
+
 /// The kernel's driver, whose update may change speed and results.
 std::string driver_version(const DeviceInfo& info) {
   const char* module = info.backend == "CUDA" ? "/sys/module/nvidia/version" : "/sys/module/amdgpu/version";
@@ -85,15 +92,15 @@ const Trial* find(const Tuning& t, Stage stage, bool flash) {
   return nullptr;
 }
 
-Result<void> measure(Tuning& t, const Options& o) {
+Result<void> measure(Tuning& t, const TrialOptions& trial_options) {
   DQ_TRY(const std::shared_ptr<Device> device, Device::open(t.device));
   DQ_TRY(const std::shared_ptr<Device> cpu, Device::open("cpu"));
   for (const Stage stage : {Stage::text, Stage::denoiser, Stage::vae}) {
-    DQ_TRY(Trial trial, run_trial(*device, *cpu, stage, false, o.trial));
+    DQ_TRY(Trial trial, run_trial(*device, *cpu, stage, false, trial_options));
     t.trials.push_back(trial);
     if (stage != Stage::denoiser || device->is_cpu()) continue;
     // A card without such a kernel goes on without it.
-    if (const auto flash = run_trial(*device, *cpu, stage, true, o.trial)) t.trials.push_back(*flash);
+    if (const auto flash = run_trial(*device, *cpu, stage, true, trial_options)) t.trials.push_back(*flash);
   }
   const Trial *plain = find(t, Stage::denoiser, false), *flash = find(t, Stage::denoiser, true);
   t.flash_attention = flash && flash->deviation <= kMostDeviation && flash->seconds < kWorthIt * plain->seconds;
@@ -154,7 +161,9 @@ Result<Tuning> tuning_of(const std::string& device, const Options& o) {
     o.say(fmt::format("{} ({}) is tried for the first time with this driver; the result is kept", device,
                       info->description));
   t.measured = true;
-  if (const auto done = measure(t, o); !done) {
+  TrialOptions trial = o.trial;
+  if (is_software(*info)) trial.scale = std::min(trial.scale, kSoftwareScale);
+  if (const auto done = measure(t, trial); !done) {
     t.error = done.error().message;
     t.trials.clear();
     return t;  // not kept: the next start tries again
@@ -166,7 +175,7 @@ Result<Tuning> tuning_of(const std::string& device, const Options& o) {
 std::vector<Tuning> tune_all(const Options& o) {
   std::vector<Tuning> list;
   for (const DeviceInfo& d : list_devices())
-    if (d.backend != "CPU")
+    if (d.backend != "CPU" && (o.software || !is_software(d)))
       if (auto t = tuning_of(d.name, o)) list.push_back(std::move(*t));
   return list;
 }

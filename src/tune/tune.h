@@ -30,6 +30,7 @@ struct Options {
   bool again = false;                ///< whatever the cache holds
   std::filesystem::path cache_file;  ///< empty: default_cache_file()
   TrialOptions trial;
+  bool software = true;  ///< tune_all: drivers that compute on the processor too (Mesa's llvmpipe)
   std::function<void(const std::string&)> say;  ///< before a measurement, which takes seconds
 };
 
