@@ -102,10 +102,10 @@ class Memory(VulkanCase):
 
 class Parity(VulkanCase):
     def verify(self, tree):
-        r = self.danqing("verify", tree, "--device", "vulkan0")
+        r = self.danqing("verify", tree, "--device", "vulkan0", "--dtype", "f32")
         self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
         passed = re.search(r"(\d+) passed, 0 failed", r.stdout)
-        self.assertGreater(int(passed[1]), 300, r.stdout)
+        self.assertGreater(int(passed[1]), 200, r.stdout)
 
     def test_z_image(self):
         self.verify(Z_TINY)
