@@ -1,5 +1,8 @@
 #include "common/model_options.h"
 
+#include <cmath>
+#include <cstdlib>
+
 #include "base/try.h"
 #include "common/device_option.h"
 #include "fetch/models.h"
@@ -19,6 +22,11 @@ void add_model_options(CLI::App& c, ModelOptions& o) {
   c.add_option("--tokenizer", o.paths.tokenizer, "Tokenizer directory or tokenizer.json")->group("Model");
   c.add_option("--pe-tokenizer", o.paths.pe_tokenizer, "Prompt enhancer's tokenizer directory")->group("Model");
   c.add_option("--scheduler", o.paths.scheduler, "scheduler_config.json or its directory")->group("Model");
+  c.add_option("--lora", o.lora, "LoRA adapter for the denoiser: FILE or FILE:WEIGHT; may be repeated")
+      ->group("Model")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_device_option(c, o.device, "Model");
   c.add_option("--tune", o.tune, "auto: a card is tried before its first use (danqing tune); off: taken as it is")
       ->group("Model")
@@ -73,6 +81,18 @@ Result<CpuOptions> parse_cpu(const CpuWords& w) {
   return o;
 }
 
+Result<ModelPaths::Adapter> parse_lora(const std::string& word) {
+  std::error_code ec;
+  const size_t colon = word.rfind(':');
+  if (colon == std::string::npos || std::filesystem::exists(word, ec)) return ModelPaths::Adapter{word, 1};
+  const std::string number = word.substr(colon + 1);
+  char* end = nullptr;
+  const float weight = std::strtof(number.c_str(), &end);
+  if (number.empty() || *end != 0 || !std::isfinite(weight) || std::fabs(weight) > 100)
+    return usage_error("[--lora] expected FILE or FILE:WEIGHT with a weight from -100 to 100, got '{}'", word);
+  return ModelPaths::Adapter{word.substr(0, colon), weight};
+}
+
 Result<ComputeType> parse_compute_type(const std::string& text) {
   if (text == "auto") return ComputeType::automatic;
   if (text == "f32" || text == "fp32" || text == "float32") return ComputeType::f32;
@@ -89,6 +109,10 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& o) {
   const bool parts = !o.paths.transformer.empty() || !o.paths.text_encoder.empty() || !o.paths.vae.empty();
   if (e.paths.model.empty() && !parts) {
     DQ_TRY(e.paths.model, default_model());
+  }
+  for (const std::string& word : o.lora) {
+    DQ_TRY(ModelPaths::Adapter adapter, parse_lora(word));
+    e.paths.adapters.push_back(std::move(adapter));
   }
   e.device = o.device;
   if (o.tune != "auto" && o.tune != "off") return usage_error("[--tune] expected auto or off, got '{}'", o.tune);

@@ -16,10 +16,13 @@ struct CpuWords {
 };
 void add_cpu_options(CLI::App& command, CpuWords& words, const std::string& group);
 Result<CpuOptions> parse_cpu(const CpuWords& words);
+/// "file.safetensors:0.8": the weight is 1 where none is given.
+Result<ModelPaths::Adapter> parse_lora(const std::string& word);
 
 struct ModelOptions {
   ModelPaths paths;
   std::string device = "auto", dtype = "auto", tune = "auto";
+  std::vector<std::string> lora;
   CpuWords cpu;
   MemoryWords memory;
 };

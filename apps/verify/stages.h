@@ -18,8 +18,10 @@ void add_scheduler(const Model& m);
 void add_init_latents(const Model& m);
 void add_runs(const Model& m, const std::vector<std::string>& files);  ///< run_NAME_f32, run_NAME_bf16, img2img
 void add_vae(const Model& m);
-void add_enhancer(const Model& m);  ///< pe
-void add_errors(const Model& m);    ///< errors.json
+void add_enhancer(const Model& m);                               ///< pe
+void add_errors(const Model& m);                                 ///< errors.json
+void add_adapters(const Model& m);                               ///< lora_out, from lora*.safetensors
+void add_adapter_file(const Model& m, const std::string& file);  ///< lora, lora_TAG: what is in it
 void add_z_image_tokens(const Model& m);
 void add_z_image_transformer(const Model& m, const std::string& file);  ///< dit_f32, dit_bf16
 
@@ -40,6 +42,12 @@ struct TransformerInputs {
   std::vector<float> timesteps;
 };
 Result<TransformerInputs> transformer_inputs(Golden& dit, const std::string& name);
+/// The same of Z-Image's: X.in.t, X.in.latents.I, X.in.cap.I.
+struct ZImageInputs {
+  std::vector<Tensor> latents, captions;
+  std::vector<float> times;
+};
+Result<ZImageInputs> z_image_inputs(Golden& dit, const std::string& name);
 /// The numbers of a tensor that holds a noise draw: "f32" or "bf16" at the end of a key.
 Tolerance noise_tolerance(bool bf16, const Tensor& golden);
 /// 1 - sigma, which is small where sigma is near 1: sigma's own last place is what counts.

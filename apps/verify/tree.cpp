@@ -71,7 +71,8 @@ void add_file(const Model& m, const std::string& file) {
   if (file == "init_latents") return add_init_latents(m);
   if (file == "vae") return add_vae(m);
   if (file == "pe") return add_enhancer(m);
-  if (file.starts_with("lora")) return skip_file(m, file, "LoRA adapters are not in this build yet");
+  if (file == "lora_out") return add_adapters(m);
+  if (file.starts_with("lora")) return add_adapter_file(m, file);
   skip_file(m, file, "this build has no check for a file of this name");
 }
 

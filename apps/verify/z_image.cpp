@@ -33,25 +33,6 @@ void check_padded(Golden& g, const std::string& prompt, const ZImagePrompt& p, c
 
 using Transformer = Lazy<std::unique_ptr<z_image::Transformer>>;
 
-struct Inputs {
-  std::vector<Tensor> latents, captions;
-  std::vector<float> times;
-};
-
-/// Inputs of a transformer case X of dit_f32: X.in.t, X.in.latents.I, X.in.cap.I.
-Result<Inputs> read_inputs(Golden& dit, const std::string& name) {
-  Inputs in;
-  DQ_TRY(Tensor times, dit.tensor(name + ".in.t", 1));
-  in.times = std::move(times.data);
-  for (size_t i = 0; i < in.times.size(); ++i) {
-    DQ_TRY(Tensor latents, dit.tensor(fmt::format("{}.in.latents.{}", name, i), 3));
-    DQ_TRY(Tensor caption, dit.tensor(fmt::format("{}.in.cap.{}", name, i), 2));
-    in.latents.push_back(std::move(latents));
-    in.captions.push_back(std::move(caption));
-  }
-  return in;
-}
-
 std::vector<std::string> owed_keys(const Golden& g, const std::string& name) {
   std::vector<std::string> keys = g.keys_with(name + ".tap.");
   for (const std::string& k : g.keys_with(name + ".out.")) keys.push_back(k);
@@ -59,7 +40,7 @@ std::vector<std::string> owed_keys(const Golden& g, const std::string& name) {
 }
 
 /// One forward pass; judges every value that it owes, and one that is missing is a failed row.
-Result<void> check_forward(Transformer& transformer, const Inputs& in, const std::string& name,
+Result<void> check_forward(Transformer& transformer, const ZImageInputs& in, const std::string& name,
                            const std::vector<std::string>& wanted, Checker& c,
                            const std::function<void(const std::string& key, const Tensor& value)>& judge) {
   std::map<std::string, Tensor> got;
@@ -87,6 +68,19 @@ Tolerance tolerance_for(const Golden& f32, const std::string& name, const std::s
 }
 
 }  // namespace
+
+Result<ZImageInputs> z_image_inputs(Golden& dit, const std::string& name) {
+  ZImageInputs in;
+  DQ_TRY(Tensor times, dit.tensor(name + ".in.t", 1));
+  in.times = std::move(times.data);
+  for (size_t i = 0; i < in.times.size(); ++i) {
+    DQ_TRY(Tensor latents, dit.tensor(fmt::format("{}.in.latents.{}", name, i), 3));
+    DQ_TRY(Tensor caption, dit.tensor(fmt::format("{}.in.cap.{}", name, i), 2));
+    in.latents.push_back(std::move(latents));
+    in.captions.push_back(std::move(caption));
+  }
+  return in;
+}
 
 void add_z_image_tokens(const Model& m) {
   const auto g = m.golden("tokens");
@@ -130,7 +124,7 @@ void add_z_image_transformer(const Model& m, const std::string& file) {
     if (wanted.empty()) continue;
     m.suite.add(m.stage(file), name, g, keys,
                 [g, f32, transformer, name, wanted, bf16, factors = m.suite.factors](Checker& c) -> Result<void> {
-                  DQ_TRY(Inputs in, read_inputs(*f32, name));
+                  DQ_TRY(ZImageInputs in, z_image_inputs(*f32, name));
                   if (bf16)  // the reference casts latents and captions; the time stays f32
                     for (auto* list : {&in.latents, &in.captions})
                       for (Tensor& t : *list)

@@ -13,6 +13,12 @@ namespace danqing {
 struct ModelPaths {
   std::filesystem::path model;  ///< directory or single file; may be empty if the parts are all given
   std::filesystem::path transformer, text_encoder, vae, pe, tokenizer, pe_tokenizer, scheduler;
+  /// LoRA files for the transformer, and how strongly each changes it.
+  struct Adapter {
+    std::filesystem::path file;
+    float weight = 1;
+  };
+  std::vector<Adapter> adapters;
 };
 
 struct ComponentInfo {

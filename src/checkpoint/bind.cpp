@@ -4,43 +4,13 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/rename.h"
 #include "checkpoint/tensor_spec.h"
 
 namespace danqing {
 namespace {
 
 bool starts_with(std::string_view s, std::string_view head) { return s.substr(0, head.size()) == head; }
-
-// Aliases are replaced in one pass from the left, the longest that fits at a place first; a match begins at a part of
-// the name ("quant_conv." does not match inside "post_quant_conv.").
-class Renamer {
- public:
-  explicit Renamer(const NameMap& names) : aliases_(names.aliases) {
-    std::stable_sort(aliases_.begin(), aliases_.end(),
-                     [](const auto& a, const auto& b) { return a.from.size() > b.from.size(); });
-  }
-  std::string operator()(std::string_view name) const {
-    std::string out;
-    for (size_t i = 0; i < name.size();) {
-      const NameMap::Alias* hit = i == 0 || name[i - 1] == '.' || name[i] == '.' ? match(name.substr(i)) : nullptr;
-      if (hit) {
-        out += hit->to;
-        i += hit->from.size();
-      } else {
-        out += name[i++];
-      }
-    }
-    return out;
-  }
-
- private:
-  const NameMap::Alias* match(std::string_view rest) const {
-    for (const NameMap::Alias& a : aliases_)
-      if (!a.from.empty() && starts_with(rest, a.from)) return &a;
-    return nullptr;
-  }
-  std::vector<NameMap::Alias> aliases_;
-};
 
 // [O, C, 1, 1] and [O, C] are the same numbers in the same order; so are [1, C] and [C].
 bool same_shape(const Shape& a, const Shape& b) {

@@ -247,6 +247,13 @@ Result<Checkpoint> open_checkpoint(const ModelPaths& paths) {
   if (out.components.empty())
     return usage_error("[checkpoint] expected a model directory or file, or its parts, got none");
   if (out.pipeline_class.empty()) out.pipeline_class = pipeline_of(out);
+  for (const ModelPaths::Adapter& a : paths.adapters) {
+    const auto transformer = out.components.find("transformer");
+    if (transformer == out.components.end())
+      return usage_error("[lora] {}: expected a model with a transformer, got none", a.file.string());
+    DQ_TRY(std::shared_ptr<const Adapter> adapter, Adapter::open(a.file));
+    transformer->second.adapters.push_back({std::move(adapter), a.weight});
+  }
   return out;
 }
 

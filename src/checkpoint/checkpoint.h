@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/tensor_source.h"
 #include "danqing/model.h"
 
@@ -22,6 +23,7 @@ struct ComponentFiles {
   std::shared_ptr<const TensorSource> source;  ///< opened headers
   std::optional<Json> config;                  ///< config.json, absent for bare files
   std::optional<Json> generation_config;
+  std::vector<AdapterUse> adapters;  ///< of the transformer
 };
 
 struct Checkpoint {

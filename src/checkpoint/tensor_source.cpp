@@ -41,6 +41,18 @@ Result<std::shared_ptr<const TensorSource>> TensorSource::open(const fs::path& p
   return interpret(std::move(stored));
 }
 
+std::shared_ptr<const TensorSource> TensorSource::with_deltas(
+    const TensorSource& source, const std::map<std::string, std::shared_ptr<const TensorDelta>>& deltas) {
+  std::shared_ptr<TensorSource> s(new TensorSource(source));
+  s->by_name_.clear();  // its keys lie in the other's tensors
+  for (size_t i = 0; i < s->tensors_.size(); ++i) {
+    TensorInfo& t = s->tensors_[i];
+    s->by_name_.emplace(t.name, i);
+    if (const auto it = deltas.find(t.name); it != deltas.end()) t.delta = it->second;
+  }
+  return s;
+}
+
 std::shared_ptr<const TensorSource> TensorSource::from_memory(std::vector<TensorInfo> tensors,
                                                               std::vector<std::byte> storage) {
   SourceBuilder builder("(memory)", Format::safetensors);

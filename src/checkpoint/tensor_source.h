@@ -19,6 +19,7 @@
 
 namespace danqing {
 
+struct TensorDelta;
 struct TensorScale;
 
 struct TensorInfo {
@@ -32,7 +33,8 @@ struct TensorInfo {
   /// Not 0: a matrix whose heads of this many rows are stored with their two halves interleaved (llama.cpp's order of q
   /// and k): stored row 2i + j of a head is row j * head/2 + i of the weights.
   int64_t interleaved_head = 0;
-  bool plain() const { return !scale && interleaved_head == 0; }  ///< the bytes are the weights as they stand
+  std::shared_ptr<const TensorDelta> delta;  ///< an adapter's change, added to the weights; null: none
+  bool plain() const { return !scale && !delta && interleaved_head == 0; }  ///< the bytes are the weights as they stand
 };
 
 /// Numbers that a file keeps beside a tensor: a weight is its stored value times its scale times `global`.
@@ -63,6 +65,10 @@ class TensorSource {
   /// For synthetic weights and tests: tensors that live in memory owned by the source.
   static std::shared_ptr<const TensorSource> from_memory(std::vector<TensorInfo> tensors,
                                                          std::vector<std::byte> storage);
+
+  /// The same files with changes hung onto tensors, by name.
+  static std::shared_ptr<const TensorSource> with_deltas(
+      const TensorSource& source, const std::map<std::string, std::shared_ptr<const TensorDelta>>& deltas);
 
   Format format() const { return format_; }
   const std::vector<TensorInfo>& tensors() const { return tensors_; }

@@ -38,7 +38,8 @@ TensorInfo with_remaining_scale(const TensorInfo& stored) {
 }  // namespace
 
 std::optional<DType> direct_dtype(const Device& device, const TensorSpec& spec, const TensorInfo& stored) {
-  if (spec.use != WeightUse::matrix || !device.pool() || spec.shape.size() != 2 || stored.interleaved_head != 0)
+  if (spec.use != WeightUse::matrix || !device.pool() || spec.shape.size() != 2 || stored.interleaved_head != 0 ||
+      stored.delta)
     return std::nullopt;
   if (stored.shape != spec.shape) return std::nullopt;  // scales count by stored rows
   const DType t = stored.dtype;

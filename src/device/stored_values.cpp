@@ -17,8 +17,10 @@ StoredValues StoredValues::outline(const TensorInfo& tensor, int64_t row) {
   if (row == 0) row = tensor.shape.empty() ? 1 : std::max<int64_t>(tensor.shape.back(), 1);
   StoredValues v(tensor.dtype, {}, element_count(tensor.shape), row);
   v.head_ = tensor.interleaved_head;
+  v.delta_ = tensor.delta;
+  v.scaled_ = tensor.scale || tensor.delta;
+  v.has_scale_ = tensor.scale != nullptr;
   if (!tensor.scale) return v;
-  v.scaled_ = true;
   const uint64_t table = static_cast<uint64_t>(element_count(tensor.scale->values.shape)) * sizeof(float);
   v.scale_bytes_ = tensor.scale->layout == TensorScale::Layout::tiles ? 2 * table : table;  // once in each order
   return v;
@@ -53,7 +55,8 @@ Result<void> StoredValues::read(int64_t first, std::span<float> out) const {
     const int64_t at = head_ != 0 ? stored_row((first + done) / row_) * row_ : first;
     const std::span<float> piece = out.subspan(static_cast<size_t>(done), static_cast<size_t>(run));
     DQ_CHECK(dequantize(dtype_, stored(at, run), piece));
-    if (scaled_) scale_.multiply(at, piece);
+    if (has_scale_) scale_.multiply(at, piece);
+    if (delta_) delta_->add(first + done, piece);
   }
   return {};
 }

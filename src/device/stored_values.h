@@ -3,6 +3,7 @@
 #pragma once
 #include <span>
 
+#include "checkpoint/adapter.h"
 #include "checkpoint/scale_table.h"
 #include "checkpoint/tensor_source.h"
 
@@ -22,7 +23,7 @@ class StoredValues {
   DType dtype() const { return dtype_; }
   int64_t count() const { return count_; }
   int64_t row() const { return row_; }
-  bool scaled() const { return scaled_; }
+  bool scaled() const { return scaled_; }        ///< scales or an adapter's change come on top
   bool reordered() const { return head_ != 0; }  ///< the rows of each head lie interleaved
   /// Host memory that decoding the scales takes.
   uint64_t scale_bytes() const { return scale_bytes_; }
@@ -45,6 +46,8 @@ class StoredValues {
   bool scaled_ = false;
   uint64_t scale_bytes_ = 0;
   ScaleTable scale_;
+  bool has_scale_ = false;
+  std::shared_ptr<const TensorDelta> delta_;
   int64_t head_ = 0;  ///< TensorInfo::interleaved_head
 };
 

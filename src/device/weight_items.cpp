@@ -28,7 +28,7 @@ ggml_type tensor_type(DType kept) {
 
 /// The kept values lie in the file as they are, whatever lies beside them.
 bool as_stored(const WeightItem& item) {
-  return item.kept == item.stored->dtype && item.stored->interleaved_head == 0 &&
+  return item.kept == item.stored->dtype && item.stored->interleaved_head == 0 && !item.stored->delta &&
          (!item.stored->scale || (item.matrix && item.matrix->scaled));
 }
 

@@ -2,7 +2,7 @@
 import json
 import struct
 
-from harness import ONE, SMALL, CliTest, main, png_pixels, png_settings, png_text, safetensors_header
+from harness import ONE, SMALL, TINY, Z_TINY, CliTest, main, png_pixels, png_settings, png_text, safetensors_header
 
 
 class Formats(CliTest):
@@ -170,6 +170,26 @@ class Prompts(CliTest):
         self.assertIn("Denoising strength: 0.6", png_text(self.dir / "x.png")["parameters"])
         p = self.generate("a sailboat", "-o", "y.jpg", *SMALL, "--seed", "2", "--init-image", "apple.png")
         self.assertIn("note: the given picture was scaled from 96x64 to 64x64", p.stderr)
+
+    def test_adapters(self):
+        lora = Z_TINY / "golden/lora.safetensors"
+        args = ("-m", Z_TINY, "--size", "64x64", "--steps", "2", "--seed", "3", *ONE)
+
+        def pixels(name, *more):
+            self.generate("a cat", "-o", name, *args, *more)
+            return png_pixels(self.dir / name)[2]
+        plain = pixels("plain.png")
+        full = pixels("full.png", "--lora", lora)
+        self.assertNotEqual(full, plain)
+        self.assertEqual(pixels("none.png", "--lora", f"{lora}:0"), plain)
+        self.assertEqual(pixels("one.png", "--lora", f"{lora}:1.0"), full)
+        self.assertEqual(pixels("streamed.png", "--lora", lora, "--offload", "stream"), full)
+        undone = pixels("undone.png", "--lora", f"{lora}:0.5", "--lora", f"{lora}:-0.5")
+        self.assertLessEqual(max(abs(a - b) for a, b in zip(undone, plain)), 1)  # adding and taking away rounds
+        self.assertNotEqual(pixels("q8.png", "--lora", lora, "--weight-type", "q8_0"), pixels("plain-q8.png", "--weight-type", "q8_0"))
+        for word, code, says in ((f"{lora}:x", 2, "FILE:WEIGHT"), (f"{lora}:1000", 2, "from -100 to 100"), ("none.safetensors", 3, "none.safetensors"),
+                                 (TINY / "golden/lora.safetensors", 3, "the adapter is for another one"), (Z_TINY / "golden/vae.safetensors", 3, "[lora]")):
+            self.assert_refused(code, "generate", "a cat", "-o", "x.png", *args, "--lora", word, says=says)
 
     def test_pictures_to_start_from_that_are_none(self):
         (self.dir / "text.png").write_text("no picture")

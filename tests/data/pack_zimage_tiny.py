@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-GOLDENS = ["tokens", "text_f32", "dit_f32", "scheduler", "init_latents", "vae", "run_g0_f32", "run_g0_bf16", "img2img",
+GOLDENS = ["tokens", "text_f32", "dit_f32", "scheduler", "init_latents", "vae", "lora", "lora_trainer_alpha", "lora_out", "run_g0_f32", "run_g0_bf16", "img2img",
            "run_g5_norm_f32", "run_g5_trunc_f32"]
 GAINS = {"text_encoder": [("embed_tokens", 0.6), ("q_norm", 2.0), ("k_norm", 2.0)],
          "transformer": [("adaLN_modulation", 0.8), ("norm_q", 1.3), ("norm_k", 1.3), ("pad_token", 0.7)],

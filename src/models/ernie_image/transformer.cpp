@@ -102,6 +102,7 @@ Result<std::unique_ptr<Transformer>> Transformer::load(std::shared_ptr<Device> d
                                     : Config::infer(*files.source));
   DQ_TRY(BoundTensors bound,
          danqing::bind(files.source, tensor_table(impl->config), name_map(), "ERNIE-Image transformer"));
+  DQ_CHECK(apply_adapters(bound, files.adapters, name_map()));
   DQ_TRY(impl->weights, Weights::load(device, bound, policy, progress));
   impl->device = std::move(device);
   return std::unique_ptr<Transformer>(new Transformer(std::move(impl)));

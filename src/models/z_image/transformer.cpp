@@ -170,8 +170,9 @@ Result<std::unique_ptr<Transformer>> Transformer::load(std::shared_ptr<Device> d
   DQ_TRY(impl->config, files.config ? Config::parse(*files.config, (files.path / "config.json").string())
                                     : Config::infer(*files.source));
   const Config& c = impl->config;
-  DQ_TRY(const BoundTensors bound, danqing::bind(files.source, tensor_table(c, has_fused_qkv(*files.source)),
-                                                 name_map(c), "Z-Image transformer"));
+  DQ_TRY(BoundTensors bound, danqing::bind(files.source, tensor_table(c, has_fused_qkv(*files.source)), name_map(c),
+                                           "Z-Image transformer"));
+  DQ_CHECK(apply_adapters(bound, files.adapters, name_map(c)));
   DQ_TRY(impl->weights, Weights::load(device, bound, policy, progress));
   impl->device = std::move(device);
   return std::unique_ptr<Transformer>(new Transformer(std::move(impl)));
