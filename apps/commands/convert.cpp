@@ -137,7 +137,7 @@ Result<int> run(Options& o) {
   std::vector<bool> matched(s.rules.size());
   Json report;
   if (pipeline) {
-    DQ_TRY(report, convert_pipeline(o.in, o.out, o.components, s, matched));
+    DQ_TRY(report, convert_pipeline(o.in, o.out, o.components, o.components_given, s, matched));
   } else {
     DQ_TRY(const auto source, TensorSource::open(o.in));
     DQ_TRY(report, convert_file(*source, o.out, s, matched));

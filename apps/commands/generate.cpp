@@ -153,9 +153,12 @@ void announce(const ModelInfo& info, const GenerateRequest& r, ProgressView& vie
   if (!r.num_inference_steps || !r.guidance_scale || !r.width || !r.shift)
     from = fmt::format(" (defaults: {})", d.source);
   const bool from_image = r.init_image.width > 0;
-  const std::string size = from_image && !(r.width && r.height)
-                               ? "size of the given picture"
-                               : fmt::format("{}x{}", r.width ? r.width : d.width, r.height ? r.height : d.height);
+  const auto side = [&](int asked, int own, int usual) {
+    return asked ? asked : from_image ? std::max(1, own / info.size_multiple) * info.size_multiple : usual;
+  };
+  const std::string size =
+      fmt::format("{}x{}{}", side(r.width, r.init_image.width, d.width), side(r.height, r.init_image.height, d.height),
+                  from_image && !r.width && !r.height ? " as the given picture" : "");
   view.say(fmt::format("{}: {}, {} steps{}, guidance {:g}, shift {:g}{}", info.name, size,
                        r.num_inference_steps.value_or(d.num_inference_steps),
                        from_image ? fmt::format(" at strength {:g}", r.strength) : "",

@@ -96,13 +96,13 @@ Result<void> drop_quantization_config(const fs::path& config) {
 }  // namespace
 
 Result<Json> convert_pipeline(const fs::path& in, const fs::path& out, const std::vector<std::string>& components,
-                              const ConvertSettings& s, std::vector<bool>& matched) {
+                              bool named, const ConvertSettings& s, std::vector<bool>& matched) {
   const auto start = std::chrono::steady_clock::now();
   DQ_TRY(const Checkpoint checkpoint, open_checkpoint({.model = in}));
   std::vector<std::string> roles;
   for (const auto& [role, files] : checkpoint.components) roles.push_back(role);
   for (const std::string& c : components)
-    if (!checkpoint.find(c))
+    if (named && !checkpoint.find(c))  // of the usual ones a model may lack some
       return usage_error("[--components] expected parts of the pipeline ({}), got '{}'", fmt::join(roles, ", "),
                          one_line(c, 40));
 

@@ -12,7 +12,7 @@ namespace danqing::app {
 /// "seconds"} `out` must not exist; it appears when everything is in it. Errors: as convert_file; usage: a component
 /// that the pipeline does not have; bad_input: as open_checkpoint.
 Result<Json> convert_pipeline(const std::filesystem::path& in, const std::filesystem::path& out,
-                              const std::vector<std::string>& components, const ConvertSettings& settings,
+                              const std::vector<std::string>& components, bool named, const ConvertSettings& settings,
                               std::vector<bool>& matched);
 
 }  // namespace danqing::app

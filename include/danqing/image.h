@@ -37,7 +37,7 @@ struct EncodeOptions {
 DANQING_API Result<std::string> encode_image(const Image& image, ImageFormat format, const ImageMetadata& metadata = {},
                                              const EncodeOptions& options = {});
 /// Reads PNG, JPEG or WebP bytes (recognised by content): palette, grey, CMYK and 16-bit become 8-bit RGB, alpha is
-/// composed on white. At most 16384x16384. Errors: bad_input for anything damaged or truncated, does_not_fit.
+/// composed on white; a JPEG is turned upright as its Exif orientation says. At most 16384x16384. Errors: bad_input for anything damaged or truncated, does_not_fit.
 DANQING_API Result<Image> decode_image(std::string_view bytes);
 /// The embedded text of a picture, without decoding its pixels; empty if there is none. Also reads what other programs
 /// wrote: PNG tEXt, iTXt and zTXt, Exif UserComment ("parameters"). At most 16 MiB of text.

@@ -197,7 +197,8 @@ Result<void> apply_adapters(BoundTensors& bound, std::span<const AdapterUse> ada
         delta->parts.push_back(part_of(m, t, use.weight));
       }
     }
-  bound.source = TensorSource::with_deltas(*bound.source, {deltas.begin(), deltas.end()});
+  const std::shared_ptr<const TensorSource> before = bound.source;  // the names are its
+  bound.source = TensorSource::with_deltas(*before, {deltas.begin(), deltas.end()});
   for (BoundTensor& b : bound.tensors)
     if (b.stored) b.stored = bound.source->find(b.stored->name);
   return {};

@@ -18,6 +18,7 @@ Result<ImageMetadata> png_metadata(std::string_view bytes);
 Result<std::string> encode_jpeg(const Image& image, const ImageMetadata& metadata, int quality);
 Result<Image> decode_jpeg(std::string_view bytes);
 Result<ImageMetadata> jpeg_metadata(std::string_view bytes);
+int jpeg_orientation(std::string_view bytes);  ///< Exif's 1 to 8
 
 Result<std::string> encode_webp(const Image& image, const ImageMetadata& metadata, int quality);
 Result<Image> decode_webp(std::string_view bytes);

@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr uint16_t kExifIfd = 0x8769, kUserComment = 0x9286, kLong = 4, kUndefined = 7;
+constexpr uint16_t kExifIfd = 0x8769, kUserComment = 0x9286, kOrientation = 0x0112, kLong = 4, kUndefined = 7;
 constexpr auto kExifPrefix = "Exif\0\0"sv, kUnicode = "UNICODE\0"sv, kAscii = "ASCII\0\0\0"sv,
                kUndefinedCode = "\0\0\0\0\0\0\0\0"sv;
 
@@ -132,6 +132,16 @@ std::optional<std::string> read_user_comment(std::string_view exif) {
   if (code != kAscii && code != kUndefinedCode) return {};
   const std::string_view until_nul = text.substr(0, text.find('\0'));
   return is_utf8(until_nul) ? std::string(until_nul) : latin1_to_utf8(until_nul);
+}
+
+int read_orientation(std::string_view exif) {
+  if (exif.substr(0, kExifPrefix.size()) == kExifPrefix) exif.remove_prefix(kExifPrefix.size());
+  const bool big = exif.substr(0, 4) == "MM\0*"sv;
+  if (!big && exif.substr(0, 4) != "II*\0"sv) return 1;
+  const Tiff tiff{exif, big};
+  const size_t entry = tiff.entry(tiff.read(4, 4), kOrientation);
+  const uint32_t value = entry == 0 ? 1 : tiff.read(entry + 8, 2);
+  return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
 }
 
 std::string make_xmp(const ImageMetadata& metadata) {

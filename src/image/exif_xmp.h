@@ -14,6 +14,9 @@ std::string make_exif(std::string_view user_comment);
 /// structure and of the text, with or without the "Exif\0\0" prefix.
 std::optional<std::string> read_user_comment(std::string_view exif);
 
+/// How a camera was held: 1 (upright) to 8, as Exif numbers it; 1 where nothing sensible is said.
+int read_orientation(std::string_view exif);
+
 std::string make_xmp(const ImageMetadata& metadata);
 /// The pairs that make_xmp wrote; other packets give none.
 ImageMetadata read_xmp(std::string_view packet);

@@ -72,11 +72,32 @@ Result<std::string> encode_image(const Image& image, ImageFormat format, const I
   });
 }
 
+/// Turns and mirrors what a camera stored as it was held. Exif: 2 to 4 keep the sides, 5 to 8 exchange them.
+static Image upright(Image image, int orientation) {
+  if (orientation == 1) return image;
+  const bool exchanged = orientation >= 5;
+  const int w = image.width, h = image.height;
+  Image out{exchanged ? h : w, exchanged ? w : h, std::vector<uint8_t>(image.pixels.size())};
+  for (int y = 0; y < out.height; ++y)
+    for (int x = 0; x < out.width; ++x) {
+      int from_x = exchanged ? y : x, from_y = exchanged ? x : y;
+      if (orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8) from_x = w - 1 - from_x;
+      if (orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7) from_y = h - 1 - from_y;
+      const size_t from = 3 * (static_cast<size_t>(from_y) * static_cast<size_t>(w) + static_cast<size_t>(from_x));
+      const size_t to = 3 * (static_cast<size_t>(y) * static_cast<size_t>(out.width) + static_cast<size_t>(x));
+      std::copy_n(image.pixels.begin() + static_cast<std::ptrdiff_t>(from), 3,
+                  out.pixels.begin() + static_cast<std::ptrdiff_t>(to));
+    }
+  return out;
+}
+
 Result<Image> decode_image(std::string_view bytes) {
   DQ_TRY(const ImageFormat format, sniff(bytes));
   return guarded<Image>([&]() -> Result<Image> {
     if (format == ImageFormat::png) return codec::decode_png(bytes);
-    return format == ImageFormat::jpeg ? codec::decode_jpeg(bytes) : codec::decode_webp(bytes);
+    if (format == ImageFormat::webp) return codec::decode_webp(bytes);
+    DQ_TRY(Image image, codec::decode_jpeg(bytes));
+    return upright(std::move(image), codec::jpeg_orientation(bytes));
   });
 }
 

@@ -213,7 +213,13 @@ Result<std::string> encode_jpeg(const Image& image, const ImageMetadata& metadat
   return std::move(w.bytes);
 }
 
-Result<ImageMetadata> jpeg_metadata(std::string_view bytes) {
+namespace {
+
+struct Segments {
+  std::string_view exif, xmp;
+};
+
+Result<Segments> segments_of(std::string_view bytes) {
   std::string_view exif, xmp;
   for (size_t at = 2;;) {
     while (at + 1 < bytes.size() && bytes[at] == '\xff' && bytes[at + 1] == '\xff') ++at;  // fill bytes
@@ -222,7 +228,7 @@ Result<ImageMetadata> jpeg_metadata(std::string_view bytes) {
                        bytes.size() < at + 4 ? "the end of the file" : "other data");
     const auto u8 = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
     const int marker = u8(at + 1);
-    if (marker == 0xda || marker == 0xd9) return merge(exif, xmp);  // the picture's data begins, or the file ends
+    if (marker == 0xda || marker == 0xd9) return Segments{exif, xmp};  // the picture's data begins, or the file ends
     const size_t length = static_cast<size_t>(u8(at + 2)) << 8 | u8(at + 3);
     if (length < 2 || length > bytes.size() - at - 2)
       return bad_input("[image] expected a JPEG segment of {} bytes at byte {}, got a truncated file", length, at);
@@ -232,6 +238,18 @@ Result<ImageMetadata> jpeg_metadata(std::string_view bytes) {
       xmp = content.substr(kXmpPrefix.size());
     at += 2 + length;
   }
+}
+
+}  // namespace
+
+Result<ImageMetadata> jpeg_metadata(std::string_view bytes) {
+  DQ_TRY(const Segments s, segments_of(bytes));
+  return merge(s.exif, s.xmp);
+}
+
+int jpeg_orientation(std::string_view bytes) {
+  const auto s = segments_of(bytes);
+  return s ? read_orientation(s->exif) : 1;
 }
 
 }  // namespace danqing::codec

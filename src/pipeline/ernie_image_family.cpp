@@ -70,6 +70,7 @@ class ErnieImageFamily final : public StandardFamily {
     DQ_TRY(tokenizer_, Tokenizer::load(ctx_.checkpoint.tokenizer));
     text_encoder_ = slot_of<mistral3::TextEncoder>("text_encoder", mistral3::TextEncoder::load);
     transformer_ = slot_of<ernie_image::Transformer>("transformer", ernie_image::Transformer::load);
+    DQ_CHECK(check_adapters(transformer_));
     open_vae();
     if (info_.has_prompt_enhancer)
       enhancer_ = slot_of<PromptEnhancer>(

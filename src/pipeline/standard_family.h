@@ -33,6 +33,13 @@ class StandardFamily : public ModelFamily {
             [device = ctx_.device, load](const ComponentFiles& f, const WeightPolicy& policy,
                                          const LoadProgress& progress) { return load(device, f, policy, progress); }};
   }
+  /// Adapters of another model are named when the model is opened, not when its weights are first needed.
+  template <class T>
+  Result<void> check_adapters(Slot<T>& transformer) const {
+    if (ctx_.checkpoint.find("transformer")->adapters.empty()) return {};
+    DQ_TRY([[maybe_unused]] const T* network, transformer.described(transformer.base_policy()));
+    return {};
+  }
   /// Sets up both halves of the VAE, whose config is read.
   void open_vae();
 

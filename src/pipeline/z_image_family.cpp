@@ -61,6 +61,7 @@ class ZImageFamily final : public StandardFamily {
     template_ = std::make_unique<ChatTemplate>(std::move(chat));
     text_encoder_ = slot_of<mistral3::TextEncoder>("text_encoder", qwen3::load_text_encoder);
     transformer_ = slot_of<z_image::Transformer>("transformer", z_image::Transformer::load);
+    DQ_CHECK(check_adapters(transformer_));
     open_vae();
     return {};
   }

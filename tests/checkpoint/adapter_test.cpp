@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/make_files.h"
-#include "checkpoint/safetensors_writer.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "testing/testing.h"
 
 namespace danqing {
@@ -21,15 +21,14 @@ struct Entry {
 
 std::filesystem::path write(const testing::TempDir& dir, const std::vector<Entry>& entries) {
   const std::filesystem::path file = dir / "lora.safetensors";
-  std::vector<TensorInfo> infos;
   std::string data;
-  nlohmann::json header;
+  Json header;
   for (const Entry& e : entries) {
     const size_t begin = data.size();
     data.append(reinterpret_cast<const char*>(e.values.data()), e.values.size() * 4);
     header[e.name] = {{"dtype", "F32"}, {"shape", e.shape}, {"data_offsets", {begin, data.size()}}};
   }
-  std::string text = header.dump();
+  std::string text = dump_json(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t n = text.size();
   EXPECT_TRUE(write_file(file, std::string(reinterpret_cast<const char*>(&n), 8) + text + data).ok());
@@ -40,7 +39,6 @@ std::filesystem::path write(const testing::TempDir& dir, const std::vector<Entry
 BoundTensors model(bool fused) {
   std::vector<TensorInfo> infos;
   std::vector<TensorSpec> specs;
-  std::vector<float> zeros(18, 0);
   uint64_t at = 0;
   const auto add = [&](const std::string& name, int64_t rows) {
     TensorInfo t;
@@ -136,7 +134,10 @@ TEST(Adapter, what_is_no_adapter_of_this_model_is_named) {
   const testing::TempDir dir;
   const auto refused = [&](const std::vector<Entry>& entries, const char* words) {
     const auto adapter = Adapter::open(write(dir, entries));
-    if (!adapter) return EXPECT_THAT(adapter.error().message, HasSubstr(words));
+    if (!adapter) {
+      EXPECT_THAT(adapter.error().message, HasSubstr(words));
+      return;
+    }
     BoundTensors bound = model(false);
     const AdapterUse use{*adapter, 1};
     const auto done = apply_adapters(bound, std::span(&use, 1), {});

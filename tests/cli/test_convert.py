@@ -5,7 +5,7 @@ import signal
 import struct
 import time
 
-from harness import GGUF, MINI, ONE, SMALL, TINY, CliTest, main, png_pixels
+from harness import GGUF, MINI, ONE, SMALL, TINY, Z_TINY, CliTest, main, png_pixels
 from tensor_files import floats, read_gguf, read_safetensors, write_gguf, write_safetensors
 
 TRANSFORMER = TINY / "transformer/diffusion_pytorch_model.safetensors"
@@ -108,6 +108,11 @@ class Convert(CliTest):
         self.assertIn("f8_e4m3", {t["from"] for t in again["tensors"]})
         self.generate(*DRAW, "-m", TINY, "--transformer", "y.gguf", "-o", "q8.png")
         self.assertLess(difference(self.dir / "fp8.png", self.dir / "q8.png"), 2)
+
+    def test_a_pipeline_without_an_enhancer(self):
+        self.run_ok("convert", Z_TINY, "z", "--type", "q8_0", *ONE)  # the usual parts, of which it lacks one
+        self.generate("a cat", "-m", "z", "-o", "z.png", "--size", "64x64", "--steps", "1", "--seed", "1", *ONE)
+        self.assert_refused(2, "convert", Z_TINY, "z2", "--type", "q8_0", "--components", "pe", says="got 'pe'")
 
     def test_pipeline(self):
         report = self.convert(MINI, "small", "--type", "q8_0")

@@ -160,7 +160,7 @@ class Prompts(CliTest):
     def test_from_a_picture(self):
         self.generate("a red apple", "-o", "apple.png", "--size", "96x64", "--steps", "6", "--seed", "1")
         p = self.generate("a sailboat", "-o", "x.png", "--steps", "5", "--seed", "2", "--init-image", "apple.png", "--strength", "0.6")
-        self.assertIn("size of the given picture, 5 steps at strength 0.6", p.stderr)
+        self.assertIn("96x64 as the given picture, 5 steps at strength 0.6", p.stderr)
         self.assertIn("encode given picture", p.stderr)
         self.assertIn("denoise step 3/3", p.stderr)
         self.assertEqual(png_pixels(self.dir / "x.png")[:2], (96, 64))

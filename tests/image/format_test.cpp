@@ -86,6 +86,37 @@ TEST(ReadJpeg, GreyCmykAndProgressive) {
       EXPECT_NEAR(progressive.pixels[static_cast<size_t>(3 * (16 * y + x))], 8 * x, 8);
 }
 
+/// A JPEG of 16x8 pixels, left half red and right half blue, with an Exif block that says how it was held.
+std::string held(int orientation) {
+  Image image{16, 8, {}};
+  for (int i = 0; i < 16 * 8; ++i)
+    for (const uint8_t v : i % 16 < 8 ? std::array<uint8_t, 3>{255, 0, 0} : std::array<uint8_t, 3>{0, 0, 255})
+      image.pixels.push_back(v);
+  std::string file = *encode_image(image, ImageFormat::jpeg, {}, {100});
+  using namespace std::string_literals;
+  const std::string exif =
+      "Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0"s + static_cast<char>(orientation) + "\0\0\0\0\0\0"s;
+  const auto size = static_cast<char>(exif.size() + 2);
+  return file.substr(0, 2) + "\xff\xe1\0"s + size + exif + file.substr(2);
+}
+
+TEST(ReadJpeg, TurnedUprightAsTheCameraWasHeld) {
+  const auto red_at = [](const Image& i, int x, int y) {
+    return i.pixels[static_cast<size_t>(3 * (y * i.width + x))] > 128;
+  };
+  // Where the red half lies: left, right, right, left, top, top, bottom, bottom.
+  for (int o = 1; o <= 8; ++o) {
+    const auto image = decode_image(held(o));
+    ASSERT_TRUE(image.ok()) << o;
+    EXPECT_EQ(image->width, o < 5 ? 16 : 8) << o;
+    const bool first = o == 1 || o == 4 || o == 5 || o == 6;
+    EXPECT_EQ(red_at(*image, 1, 1), first) << o;
+    EXPECT_EQ(red_at(*image, image->width - 2, image->height - 2), !first) << o;
+  }
+  EXPECT_EQ(decode_image(held(0))->width, 16);
+  EXPECT_EQ(decode_image(held(9))->width, 16);
+}
+
 TEST(ReadWebp, AlphaOnWhiteAndNoAnimation) {
   const Image image = decoded(bytes(samples::kWebpAlpha));
   ASSERT_EQ(image.pixels.size(), 3u * 64);

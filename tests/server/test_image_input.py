@@ -71,6 +71,12 @@ class ImageInput(ServerTest):
         r = self.server.post("/v1/images/edits", {"prompt": "42", "steps": 3, "seed": 5, "size": "64x64", "strength": 0.4, "image": self.encoded})
         self.assertEqual(base64.b64decode(r.json()["data"][0]["b64_json"]), first)
 
+    def test_edits_stream_their_own_events(self):
+        events = list(self.server.events("/v1/images/edits", "POST", {"prompt": "x", "steps": 6, "stream": True, "partial_images": 1,
+                                                                      "image": self.encoded, "strength": 1}))
+        self.assertEqual([(kind, data["type"]) for kind, data in events],
+                         [("image_edit.partial_image",) * 2, ("image_edit.completed",) * 2])
+
     def test_forms_that_are_none(self):
         fields = {"prompt": "x", "steps": "2"}
         for files, said in (([], "image"), ([("image", b"text")], None), ([("image", self.picture), ("image", self.picture)], "several"),

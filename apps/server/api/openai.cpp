@@ -19,6 +19,7 @@ struct Wanted {
   JobSpec spec;
   bool stream = false, url = false;
   int partial_images = 0;
+  std::string events = "image_generation";  ///< of a stream; "image_edit" for edits
   std::string quality = "auto", background = "opaque", format = "png";
   std::vector<std::string> warnings;
 };
@@ -146,7 +147,7 @@ void stream_job(App& app, const ExchangePtr& e, const Wanted& w, const JobRecord
     }
     for (const Picture& p : v->pictures) {
       const auto bytes = app.jobs->picture_bytes(p.job, p.n);
-      Json j = common({{"type", "image_generation.completed"},
+      Json j = common({{"type", w.events + ".completed"},
                        {"b64_json", bytes ? base64(*bytes) : ""},
                        {"usage", usage()},
                        {"seed", p.seed},
@@ -157,7 +158,7 @@ void stream_job(App& app, const ExchangePtr& e, const Wanted& w, const JobRecord
       std::vector<std::string> warnings = w.warnings;
       warnings.insert(warnings.end(), v->record.notes.begin(), v->record.notes.end());
       if (!warnings.empty()) j["warnings"] = warnings;
-      e->write(sse("image_generation.completed", j), false);
+      e->write(sse(w.events + ".completed", j), false);
     }
     e->finish();
   };
@@ -177,11 +178,11 @@ void stream_job(App& app, const ExchangePtr& e, const Wanted& w, const JobRecord
         if (!large) return;
         const auto bytes = encode_image(*large, w.spec.output.format, {}, {std::min(w.spec.output.quality, 90)});
         if (!bytes) return;
-        e->write(sse("image_generation.partial_image", common({{"type", "image_generation.partial_image"},
-                                                               {"b64_json", base64(*bytes)},
-                                                               {"partial_image_index", sent},
-                                                               {"image_index", event.image}},
-                                                              fmt::format("{}x{}", full_w, full_h))),
+        e->write(sse(w.events + ".partial_image", common({{"type", w.events + ".partial_image"},
+                                                          {"b64_json", base64(*bytes)},
+                                                          {"partial_image_index", sent},
+                                                          {"image_index", event.image}},
+                                                         fmt::format("{}x{}", full_w, full_h))),
                  false);
         ++sent;
       });
@@ -189,9 +190,10 @@ void stream_job(App& app, const ExchangePtr& e, const Wanted& w, const JobRecord
   e->on_closed([&app, id] { app.pool->post([&app, id] { app.jobs->cancel(id); }); });
 }
 
-void draw(App& app, const ExchangePtr& e, Fields& fields) {
+void draw(App& app, const ExchangePtr& e, Fields& fields, const char* events) {
   auto wanted = parse(fields);
   if (!wanted) return e->respond(error_response(wanted.error()));
+  wanted->events = events;
   auto record = admit(app, e->request, wanted->spec);
   if (!record) {
     ApiError error = record.error();
@@ -231,13 +233,13 @@ void edits(App& app, const ExchangePtr& e) {
                     : Fields::parse_form(e->request, {"prompt", "negative_prompt", "model", "user", "size"});
   if (!fields) return e->respond(error_response(fields.error()));
   take_image(*fields);
-  draw(app, e, *fields);
+  draw(app, e, *fields, "image_edit");
 }
 
 void generations(App& app, const ExchangePtr& e) {
   auto fields = Fields::parse(e->request);
   if (!fields) return e->respond(error_response(fields.error()));
-  draw(app, e, *fields);
+  draw(app, e, *fields, "image_generation");
 }
 
 void models(App& app, const ExchangePtr& e) {

@@ -94,6 +94,15 @@ Api<Jobs::Submission> Jobs::submit(JobRecord record, const std::function<void(Li
       return ApiError{429, "queue_full", fmt::format("[jobs] {} jobs of this key wait already", config_.queue_per_key),
                       "", wait};
   }
+  // It could only wait for ever; a job without a picture is never that large.
+  if (!record.spec.init_image.empty())
+    if (const size_t bytes = dump_json(to_json(record.spec)).size() + 1024; bytes > queue_.largest_ticket())
+      return ApiError{
+          413, "too_large",
+          fmt::format(
+              "[init_image] the queue takes jobs of at most {} bytes, got {} with the picture (NATS: max_payload)",
+              queue_.largest_ticket(), bytes),
+          "init_image"};
   record.id = new_job_id();
   record.status = Status::queued;
   record.created = now_seconds();

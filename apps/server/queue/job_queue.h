@@ -10,6 +10,7 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -107,6 +108,9 @@ class JobQueue {
   virtual Result<bool> replay(const std::string& id) = 0;
   virtual Result<bool> drop(const std::string& id) = 0;
   virtual Result<QueueStats> stats() = 0;
+
+  /// Bytes of a ticket as JSON that can be submitted.
+  virtual size_t largest_ticket() const { return std::numeric_limits<size_t>::max(); }
 
   /// Empty while jobs can be submitted and taken.
   virtual std::string trouble() const = 0;

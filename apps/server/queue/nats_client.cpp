@@ -1,6 +1,7 @@
 #include "server/queue/nats_client.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/text.h"
 #include "base/try.h"
@@ -145,6 +146,12 @@ void Client::on_closed(natsConnection* nc, void* self) {
 }
 
 bool Client::connected() const { return nc_ && natsConnection_Status(nc_.get()) == NATS_CONN_STATUS_CONNECTED; }
+
+size_t Client::largest_message() const {
+  constexpr int64_t kHeaders = 4096;
+  const int64_t most = nc_ ? natsConnection_GetMaxPayload(nc_.get()) : 0;
+  return most > kHeaders ? static_cast<size_t>(most - kHeaders) : std::numeric_limits<size_t>::max();
+}
 
 std::string Client::trouble() const {
   if (connected()) return "";

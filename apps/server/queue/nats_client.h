@@ -38,6 +38,7 @@ class Client {
   static Result<std::shared_ptr<Client>> connect(const NatsOptions& options);
   ~Client();
   bool connected() const;
+  size_t largest_message() const;  ///< bytes of data, as the server said when it was reached
   /// Empty while connected.
   std::string trouble() const;
   jsCtx* js() const { return js_.get(); }

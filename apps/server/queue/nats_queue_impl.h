@@ -69,6 +69,7 @@ class NatsQueue : public JobQueue {
   Result<QueueStats> stats() override;
 
   std::string trouble() const override { return client_->trouble(); }
+  size_t largest_ticket() const override { return client_->largest_message(); }
   bool refused() const override { return natsConnection_IsClosed(client_->connection()); }
   void wake() override {}
   void stop() override;
