@@ -3,6 +3,12 @@
 #include <filesystem>
 
 #include "base/try.h"
+#include "bench/stages.h"
+#include "models/ernie_image/transformer.h"
+#include "models/mistral3/config.h"
+#include "models/qwen3/qwen3.h"
+#include "models/vae/vae.h"
+#include "models/z_image/transformer.h"
 
 namespace danqing::app {
 namespace {
@@ -67,6 +73,27 @@ Result<std::map<std::string, Json>> load_configs(const std::string& name) {
         "[--config] expected ernie-8b, z-image-6b, or a directory with transformer/config.json and others, got '{}'",
         name);
   return configs;
+}
+
+Result<std::vector<TensorSpec>> specs_of(const std::string& role, const Json& config) {
+  if (role == "transformer" && is_z_image(&config, nullptr)) {
+    DQ_TRY(const auto c, z_image::Config::parse(config, role));
+    return z_image::tensor_table(c, false);
+  }
+  if (role == "text_encoder" && is_z_image(&config, nullptr)) {
+    DQ_TRY(const auto c, qwen3::parse_config(config, role));
+    return mistral3::tensor_table(c, c.num_hidden_layers, false, false);
+  }
+  if (role == "transformer") {
+    DQ_TRY(const auto c, ernie_image::Config::parse(config, role));
+    return ernie_image::tensor_table(c);
+  }
+  if (role == "vae") {
+    DQ_TRY(const auto c, vae::Config::parse(config, role));
+    return vae::tensor_table(c, vae::Part::both);
+  }
+  DQ_TRY(const auto c, mistral3::Config::parse(config, role));
+  return mistral3::tensor_table(c, c.num_hidden_layers, role == "pe", role == "pe");
 }
 
 }  // namespace danqing::app

@@ -44,27 +44,6 @@ void shorten(Json& config, int layers) {
       if (j->contains(key)) (*j)[key] = layers;
 }
 
-Result<std::vector<TensorSpec>> specs_for(const std::string& role, const Json& config) {
-  if (role == "transformer" && is_z_image(&config, nullptr)) {
-    DQ_TRY(const auto c, z_image::Config::parse(config, role));
-    return z_image::tensor_table(c, false);
-  }
-  if (role == "text_encoder" && is_z_image(&config, nullptr)) {
-    DQ_TRY(const auto c, qwen3::parse_config(config, role));
-    return mistral3::tensor_table(c, c.num_hidden_layers, false, false);
-  }
-  if (role == "transformer") {
-    DQ_TRY(const auto c, ernie_image::Config::parse(config, role));
-    return ernie_image::tensor_table(c);
-  }
-  if (role == "vae") {
-    DQ_TRY(const auto c, vae::Config::parse(config, role));
-    return vae::tensor_table(c, vae::Part::both);
-  }
-  DQ_TRY(const auto c, mistral3::Config::parse(config, role));
-  return mistral3::tensor_table(c, c.num_hidden_layers, role == "pe", role == "pe");
-}
-
 Result<ComponentProvider> synthetic_provider(const Options& o) {
   DQ_TRY(auto configs, load_configs(o.config));
   if (o.layers > 0)
@@ -74,7 +53,7 @@ Result<ComponentProvider> synthetic_provider(const Options& o) {
   p.get = [configs](const std::string& role) -> Result<std::optional<ComponentFiles>> {
     const auto it = configs.find(role);
     if (it == configs.end()) return std::optional<ComponentFiles>();
-    DQ_TRY(const auto specs, specs_for(role, it->second));
+    DQ_TRY(const auto specs, specs_of(role, it->second));
     DQ_TRY(ComponentFiles files, synthesize(role, it->second, specs));
     return std::optional<ComponentFiles>(std::move(files));
   };

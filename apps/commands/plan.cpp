@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "base/units.h"
+#include "bench/outline.h"
 #include "commands.h"
 #include "common/model_options.h"
 #include "common/parse.h"
@@ -19,7 +20,7 @@ constexpr int kMostTogether = 64;  // pictures tried with --batch auto
 
 struct Options {
   ModelOptions model;
-  std::string init_image, positional, size, batch = "1", enhancer = "auto", prompt;
+  std::string config, init_image, positional, size, batch = "1", enhancer = "auto", prompt;
   int text_tokens = 0;
   std::optional<int> steps;
   std::optional<float> guidance;
@@ -33,6 +34,12 @@ Result<int> run(const Options& o) {
   if (!o.positional.empty()) {
     if (!model.paths.model.empty()) return usage_error("[plan] give the model once: as an argument or by --model");
     model.paths.model = o.positional;
+  }
+  std::unique_ptr<OutlineModel> outline;
+  if (!o.config.empty()) {
+    if (!model.paths.model.empty()) return usage_error("[--config] give a model or --config, not both");
+    DQ_TRY(outline, OutlineModel::create(o.config));
+    model.paths.model = outline->path();
   }
   GenerateRequest r;
   r.prompts = {o.prompt};
@@ -64,8 +71,11 @@ void add_plan(CLI::App& app, Command& command) {
       "Examples:\n"
       "  danqing plan ERNIE-Image --device-memory 32GiB --size 1024x1024 --batch 4\n"
       "  danqing plan Z-Image-Turbo --device-memory 8GiB --json\n"
+      "  danqing plan --config z-image-6b --device-memory 16GiB      without any files\n"
       "Exit code 4: nothing fits; the message says what would.");
   c->add_option("model_path", o->positional, "Model: a diffusers directory or one file");
+  c->add_option("--config", o->config,
+                "In place of a model: ernie-8b, z-image-6b, or a directory of config.json files, bf16 weights assumed");
   c->add_option("--size", o->size, "Picture size WIDTHxHEIGHT (default: the model's)");
   c->add_option("--batch", o->batch, "Pictures denoised together, or auto: as many as fit")->capture_default_str();
   c->add_option("--prompt", o->prompt, "Count this prompt's tokens");

@@ -87,6 +87,15 @@ class Mini(CliTest):
         for word in ("transformer", "text_encoder", "vae", "device peak", "resident"):
             self.assertIn(word, r.stdout)
 
+    def test_published_sizes_without_files(self):
+        for config, transformer in (("z-image-6b", 11.46), ("ernie-8b", 14.96)):
+            plan = json.loads(self.run_ok("plan", "--config", config, "--device-memory", "288GiB", "--size", "1024x1024", "--json").stdout)
+            files = {c["role"]: c["file_bytes"] / 2**30 for c in plan["components"]}
+            self.assertAlmostEqual(files["transformer"], transformer, places=2)
+            self.assertEqual(plan["mode"], "whole")
+        self.assert_refused(2, "plan", "--config", "z-image-7b", says="expected ernie-8b, z-image-6b")
+        self.assert_refused(2, "plan", "--config", "ernie-8b", "-m", "x", says="not both")
+
     def test_bad_words(self):
         for option, value in (("--device-memory", "many"), ("--reserve", "-1"), ("--offload", "some"),
                               ("--vae-tiling", "perhaps"), ("--attention-chunk", "0"), ("--weight-type", "q9"),
