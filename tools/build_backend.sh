@@ -38,8 +38,8 @@ vulkan_headers() {
     local apt=$PWD/.deps/vulkan-apt
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$to"
     local mirror
-    mirror=$(grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -1 | tr -d ' ')
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} trixie main" > "$apt/trixie.list"
+    mirror=$(tools/debian_mirror.sh)
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" > "$apt/trixie.list"
     local o=(-qq -o Dir::Etc::sourcelist="$apt/trixie.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists="$apt/lists"
              -o Dir::Cache="$apt/cache" -o APT::Sandbox::User=root)
     apt-get "${o[@]}" update

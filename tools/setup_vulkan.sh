@@ -22,8 +22,8 @@ if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(mesa)" -lt 24 ]; then
     . /etc/os-release
     list=/etc/apt/sources.list.d/danqing-backports.list
-    mirror=$(grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -1 | tr -d ' ')
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $VERSION_CODENAME-backports main" > "$list"
+    mirror=$(tools/debian_mirror.sh)
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $VERSION_CODENAME-backports main" > "$list"
     trap 'rm -f "$list"; apt-get update -qq || true' EXIT
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends -t "$VERSION_CODENAME-backports" mesa-vulkan-drivers >/dev/null

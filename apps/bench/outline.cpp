@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/try.h"
 #include "bench/presets.h"
+#include "checkpoint/tensor_writer.h"
 #include "danqing/engine.h"
 
 namespace danqing::app {
@@ -16,21 +17,12 @@ namespace fs = std::filesystem;
 
 /// Header and length of a safetensors file; the values are a hole.
 Result<void> write_outline(const fs::path& file, const std::vector<TensorSpec>& specs) {
-  Json header = Json::object();
-  uint64_t offset = 0;
-  for (const TensorSpec& s : specs) {
-    const uint64_t bytes = 2 * static_cast<uint64_t>(element_count(s.shape));
-    header[s.name] = {{"dtype", "BF16"}, {"shape", s.shape}, {"data_offsets", {offset, offset + bytes}}};
-    offset += bytes;
-  }
-  std::string text = dump_json(header);
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const uint64_t size = text.size();
-  std::string head(8, '\0');
-  for (int i = 0; i < 8; ++i) head[static_cast<size_t>(i)] = static_cast<char>(size >> 8 * i & 0xff);
-  DQ_CHECK(write_file(file, head + text));
+  std::vector<OutputTensor> tensors;
+  for (const TensorSpec& t : specs) tensors.push_back({t.name, DType::bf16, t.shape});
+  DQ_TRY(const TensorLayout layout, layout_tensors(TensorSource::Format::safetensors, tensors, {}));
+  DQ_CHECK(write_file(file, layout.header));
   std::error_code ec;
-  fs::resize_file(file, 8 + size + offset, ec);
+  fs::resize_file(file, layout.file_bytes, ec);
   if (ec) return fail(ErrorCode::failed, "[plan] {}: {}", file.string(), ec.message());
   return {};
 }
@@ -49,8 +41,7 @@ Result<std::unique_ptr<OutlineModel>> OutlineModel::create(const std::string& co
   const auto transformer = configs.find("transformer");
   const bool z_image =
       transformer != configs.end() && transformer->second.value("_class_name", "") == "ZImageTransformer2DModel";
-  Json index{{"_class_name", z_image ? "ZImagePipeline" : "ErnieImagePipeline"},
-             {"tokenizer", {"transformers", "Tokenizer"}}};
+  Json index{{"_class_name", z_image ? "ZImagePipeline" : "ErnieImagePipeline"}};
   std::vector<std::string> tokenizers{"tokenizer"};
   if (configs.contains("pe")) tokenizers.push_back("pe_tokenizer");
   for (const std::string& t : tokenizers) {

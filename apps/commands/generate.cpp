@@ -22,6 +22,7 @@
 #include "common/tensor_dump.h"
 #include "device/pci.h"
 #include "monitor/sampler.h"
+#include "pipeline/settings.h"
 
 namespace danqing::app {
 namespace {
@@ -154,7 +155,7 @@ void announce(const ModelInfo& info, const GenerateRequest& r, ProgressView& vie
     from = fmt::format(" (defaults: {})", d.source);
   const bool from_image = r.init_image.width > 0;
   const auto side = [&](int asked, int own, int usual) {
-    return asked ? asked : from_image ? std::max(1, own / info.size_multiple) * info.size_multiple : usual;
+    return asked ? asked : from_image ? in_multiples(info, own) : usual;
   };
   const std::string size =
       fmt::format("{}x{}{}", side(r.width, r.init_image.width, d.width), side(r.height, r.init_image.height, d.height),

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <mutex>
+#include <map>
 #include <sstream>
 
 #include "base/file.h"
@@ -139,9 +139,10 @@ std::vector<BackendStatus> start() {
       const bool known = std::any_of(list.begin(), list.end(), [&](const auto& s) { return s.name == kind.name; });
       if (!known && fs::is_regular_file(file, ec)) list.push_back(load(kind, file));
     }
-  for (BackendStatus& s : list)
+  for (BackendStatus& s : list) {
     if (s.devices == 0 && s.reason.empty()) s.reason = no_card(s.name);
-  for (BackendStatus& s : list) s.expected = has_card(s.name == "HIP" ? "0x1002" : s.name == "CUDA" ? "0x10de" : "");
+    s.expected = has_card(s.name == "HIP" ? "0x1002" : s.name == "CUDA" ? "0x10de" : "");
+  }
   std::stable_sort(list.begin(), list.end(),
                    [](const auto& a, const auto& b) { return backend_rank(a.name) < backend_rank(b.name); });
   return list;

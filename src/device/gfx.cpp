@@ -5,21 +5,16 @@
 #include <cctype>
 #include <charconv>
 #include <cstdio>
-#include <fstream>
 #include <set>
+
+#include "base/file.h"
 
 namespace danqing {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string start_of(const fs::path& file) {
-  std::string text(16384, '\0');
-  std::ifstream in(file, std::ios::binary);
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(std::max<std::streamsize>(0, in.gcount())));
-  return text;
-}
+constexpr size_t kMostProperties = size_t{64} << 10;
 
 /// The number behind "key " at the beginning of a line; 0 when it is not there.
 uint64_t field(const std::string& text, const std::string& key) {
@@ -44,7 +39,9 @@ std::map<std::string, std::string> gfx_targets(const fs::path& root) {
   std::error_code ec;
   for (fs::directory_iterator it(root / "sys/class/kfd/kfd/topology/nodes", ec), end; !ec && it != end;
        it.increment(ec)) {
-    const std::string text = start_of(it->path() / "properties");
+    const auto properties = read_text(it->path() / "properties", kMostProperties);
+    if (!properties) continue;
+    const std::string& text = *properties;
     const std::string gfx = gfx_name(field(text, "gfx_target_version"));
     if (gfx.empty()) continue;
     const uint64_t location = field(text, "location_id");  // bus, device and function

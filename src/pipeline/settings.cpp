@@ -90,9 +90,7 @@ Result<void> resolve_init_image(const GenerateRequest& r, const ModelFamily& fam
     return usage_error("[strength] expected a number above 0, up to 1, got {}", r.strength);
   if (s.steps < 1) return usage_error("[steps] expected 1 or more for a run that starts from a picture, got 0");
   const int most = std::min(kMaxSide, info.max_side);
-  const auto own = [&](int side) {
-    return std::min(most / info.size_multiple, std::max(1, side / info.size_multiple)) * info.size_multiple;
-  };
+  const auto own = [&](int side) { return in_multiples(info, std::min(side, most)); };
   if (!r.width) s.width = own(image.width);
   if (!r.height) s.height = own(image.height);
   if (s.width != image.width || s.height != image.height)
@@ -126,6 +124,10 @@ void add_notes(const GenerateRequest& r, const ModelInfo& info, Settings& s) {
 }
 
 }  // namespace
+
+int in_multiples(const ModelInfo& model, int side) {
+  return std::max(1, side / model.size_multiple) * model.size_multiple;
+}
 
 Result<Settings> resolve(const GenerateRequest& r, const ModelFamily& family, bool is_cpu) {
   const ModelInfo& info = family.info();

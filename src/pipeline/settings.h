@@ -29,6 +29,9 @@ constexpr int kMaxSide = 16384;   ///< pixels; beyond it positions and memory ma
 constexpr int kMaxImages = 4096;  ///< of one request
 constexpr int kMaxPromptBytes = 1 << 20;
 
+/// The side that a given picture's is drawn at: cut to the model's multiple, one of them at least.
+int in_multiples(const ModelInfo& model, int side);
+
 /// The first thing wrong is a usage Error that names the field, what was expected and what came.
 /// Draws a random seed when the request has none.
 Result<Settings> resolve(const GenerateRequest& request, const ModelFamily& family, bool is_cpu);

@@ -107,6 +107,40 @@ Result<void> measure(Tuning& t, const TrialOptions& trial_options) {
   return {};
 }
 
+Tuning tuned(const DeviceInfo& info, const Options& o) {
+  Tuning t;
+  t.device = info.name;
+  t.card = pci_address(info.name);
+  if (t.card.empty()) t.card = info.description;
+  t.key = fmt::format("{} | {} | {} | {} | ggml {} | danqing {}", t.card, info.description, info.backend,
+                      driver_version(info), ggml_version_text(), DANQING_VERSION);
+  if (!info.unusable.empty()) {
+    t.error = info.unusable;
+    return t;
+  }
+  const fs::path file = o.cache_file.empty() ? default_cache_file() : o.cache_file;
+  if (!o.again) {
+    const Json cache = read_cache(file);
+    if (auto known = cache.contains(t.key) ? from_json(cache[t.key]) : std::nullopt) {
+      known->device = t.device, known->card = t.card, known->key = t.key;
+      return std::move(*known);
+    }
+  }
+  if (o.say)
+    o.say(fmt::format("{} ({}) is tried for the first time with this driver; the result is kept", info.name,
+                      info.description));
+  t.measured = true;
+  TrialOptions trial = o.trial;
+  if (is_software(info)) trial.scale = std::min(trial.scale, kSoftwareScale);
+  if (const auto done = measure(t, trial); !done) {
+    t.error = done.error().message;
+    t.trials.clear();
+    return t;  // not kept: the next start tries again
+  }
+  keep(file, t);
+  return t;
+}
+
 }  // namespace
 
 std::string Tuning::wrong() const {
@@ -136,47 +170,15 @@ fs::path default_cache_file() {
 }
 
 Result<Tuning> tuning_of(const std::string& device, const Options& o) {
-  const std::vector<DeviceInfo> all = list_devices();
-  const auto info = std::find_if(all.begin(), all.end(), [&](const DeviceInfo& d) { return d.name == device; });
-  if (info == all.end()) return usage_error("[tune] expected a card of this machine, got \"{}\"", device);
-  Tuning t;
-  t.device = device;
-  t.card = pci_address(device);
-  if (t.card.empty()) t.card = info->description;
-  t.key = fmt::format("{} | {} | {} | {} | ggml {} | danqing {}", t.card, info->description, info->backend,
-                      driver_version(*info), ggml_version_text(), DANQING_VERSION);
-  if (!info->unusable.empty()) {
-    t.error = info->unusable;
-    return t;
-  }
-  const fs::path file = o.cache_file.empty() ? default_cache_file() : o.cache_file;
-  if (!o.again) {
-    const Json cache = read_cache(file);
-    if (auto known = cache.contains(t.key) ? from_json(cache[t.key]) : std::nullopt) {
-      known->device = t.device, known->card = t.card, known->key = t.key;
-      return *known;
-    }
-  }
-  if (o.say)
-    o.say(fmt::format("{} ({}) is tried for the first time with this driver; the result is kept", device,
-                      info->description));
-  t.measured = true;
-  TrialOptions trial = o.trial;
-  if (is_software(*info)) trial.scale = std::min(trial.scale, kSoftwareScale);
-  if (const auto done = measure(t, trial); !done) {
-    t.error = done.error().message;
-    t.trials.clear();
-    return t;  // not kept: the next start tries again
-  }
-  keep(file, t);
-  return t;
+  for (const DeviceInfo& d : list_devices())
+    if (d.name == device) return tuned(d, o);
+  return usage_error("[tune] expected a card of this machine, got \"{}\"", device);
 }
 
 std::vector<Tuning> tune_all(const Options& o) {
   std::vector<Tuning> list;
   for (const DeviceInfo& d : list_devices())
-    if (d.backend != "CPU" && (o.software || !is_software(d)))
-      if (auto t = tuning_of(d.name, o)) list.push_back(std::move(*t));
+    if (d.backend != "CPU" && (o.software || !is_software(d))) list.push_back(tuned(d, o));
   return list;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "base/try.h"
+#include "pipeline/settings.h"
 #include "server/api/app.h"
 #include "server/auth/crypto.h"
 
@@ -46,9 +47,8 @@ Api<JobRecord> admit(App& app, const Request& request, JobSpec spec) {
     return ApiError{large ? 413 : 422, large ? "too_large" : "not_a_picture", checked.error().message, "init_image"};
   }
   if (checked->init_image.width > 0) {
-    const auto own = [&](int side) { return std::max(1, side / info.size_multiple) * info.size_multiple; };
-    if (!r.width) r.width = checked->width = own(checked->init_image.width);
-    if (!r.height) r.height = checked->height = own(checked->init_image.height);
+    if (!r.width) r.width = checked->width = in_multiples(info, checked->init_image.width);
+    if (!r.height) r.height = checked->height = in_multiples(info, checked->init_image.height);
   }
   const int width = r.width ? r.width : info.defaults.width, height = r.height ? r.height : info.defaults.height;
   if (std::max(width, height) > c.max_side ||

@@ -1,6 +1,7 @@
 #include "server/jobs/jobs.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/text.h"
 #include "base/try.h"
@@ -95,13 +96,14 @@ Api<Jobs::Submission> Jobs::submit(JobRecord record, const std::function<void(Li
                       "", wait};
   }
   // It could only wait for ever; a job without a picture is never that large.
-  if (!record.spec.init_image.empty())
-    if (const size_t bytes = dump_json(to_json(record.spec)).size() + 1024; bytes > queue_.largest_ticket())
+  const size_t most = queue_.largest_ticket();
+  if (!record.spec.init_image.empty() && most < std::numeric_limits<size_t>::max())
+    if (const size_t bytes = dump_json(to_json(record.spec)).size() + 1024; bytes > most)
       return ApiError{
           413, "too_large",
           fmt::format(
               "[init_image] the queue takes jobs of at most {} bytes, got {} with the picture (NATS: max_payload)",
-              queue_.largest_ticket(), bytes),
+              most, bytes),
           "init_image"};
   record.id = new_job_id();
   record.status = Status::queued;
